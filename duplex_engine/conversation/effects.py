@@ -1,0 +1,195 @@
+"""What the conversation machine asks of the session: synchronous effects first, at most one waiting effect, always last.
+
+Owns the vocabulary, and the values that travel to a plugin with it (`Turn`, `Utterance`, `Heard`). Never performs
+anything: `actors/session.py` does.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from duplex_engine.protocol.commands import ResponseOptions
+from duplex_engine.protocol.events import ServerEvent
+from duplex_engine.protocol.session_config import SessionConfig
+
+Samples = npt.NDArray[np.float32]
+
+
+@attrs.define(eq=False)
+class Utterance:
+    """The user's open turn as it grows: what a turn model may listen to before the turn is committed.
+
+    `chunks`: float32 mono samples at the model's input rate. `paused`: the detector sees silence that may be the end.
+    `over`: committed or thrown away; nothing changes any more. Identity is its key: a `Turn` carries the same object.
+    """
+
+    chunks: list[Samples] = attrs.Factory(list)
+    paused: bool = False
+    over: bool = False
+    dropped: bool = False
+
+    def samples(self) -> Samples:
+        """All audio so far, one array (n,), float32 in -1..1."""
+        if not self.chunks:
+            return np.zeros(0, np.float32)
+        if len(self.chunks) > 1:
+            self.chunks[:] = [np.concatenate(self.chunks)]
+        return self.chunks[0]
+
+    @property
+    def sample_count(self) -> int:
+        """Samples so far."""
+        return sum(len(chunk) for chunk in self.chunks)
+
+
+@attrs.frozen(kw_only=True)
+class Message:
+    """One entry of the history as a model sees it: only what was really said and heard."""
+
+    role: str
+    text: str
+    item_id: str
+    call_id: str | None = None
+    name: str | None = None
+    images: Sequence[str] = ()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Turn:
+    """A committed user turn that wants an answer. Its identity is the response's key in the machine.
+
+    `utterance` is None for a turn of text items only. `history`: the conversation before this turn's audio, text items
+    of this turn included. `options`: what `response.create` chose.
+    """
+
+    utterance: Utterance | None
+    item_id: str | None
+    history: Sequence[Message]
+    options: ResponseOptions = attrs.Factory(ResponseOptions)
+    transcript: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SpeechChange:
+    """An edge seen by the voice detector inside one append. `at_ms`: position on the session's audio clock.
+
+    `kind`: "started", "paused", "resumed" or "stopped". `samples_before`: samples of this append before the edge.
+    """
+
+    kind: str
+    at_ms: float
+    samples_before: int
+
+
+@attrs.frozen(kw_only=True)
+class Heard:
+    """One append after decoding: what the session's ears made of `AppendAudio`.
+
+    `samples`: float32 mono at the model's input rate. `speech`: verdict for the whole append. `changes`: detector
+    edges, empty without server VAD. `duration_ms`: of the append, as counted for overlap. `rms`: of the samples.
+    """
+
+    samples: Samples
+    speech: bool
+    duration_ms: float
+    rms: float = 0.0
+    changes: Sequence[SpeechChange] = ()
+    detected: bool = False
+    video_frames: Sequence[bytes] = ()
+
+
+@attrs.frozen
+class Emit:
+    """Append this event to the journal."""
+
+    event: ServerEvent
+
+
+@attrs.frozen
+class Feed:
+    """Hand audio to a model that decides by itself. `commit`: pad to a whole unit, the client ended its turn."""
+
+    samples: Samples
+    force_listen: bool = False
+    video_frames: Sequence[bytes] = ()
+    commit: bool = False
+
+
+@attrs.frozen
+class DropInput:
+    """Forget audio that was fed and not yet taken by the model."""
+
+
+@attrs.frozen
+class Overheard:
+    """The open turn changed (grew, paused, resumed, was committed or dropped): wake whoever listens along."""
+
+    utterance: Utterance
+
+
+@attrs.frozen
+class OfferTurn:
+    """Queue a turn for the plugin. The response it will open has been announced already; its key is the turn."""
+
+    turn: Turn
+
+
+@attrs.frozen
+class ResetDetector:
+    """The voice detector forgets its state (after a commit or a clear)."""
+
+
+@attrs.frozen
+class RedoHearing:
+    """The input format or the voice detection changed: rebuild decoder and detector from this configuration."""
+
+    config: SessionConfig
+
+
+@attrs.frozen
+class TrimJournal:
+    """The client has processed everything up to `seq`; `event_id` names the command in an error."""
+
+    seq: int
+    event_id: str | None
+
+
+@attrs.frozen
+class PurgeOutput:
+    """Remove audio deltas of this response that no reader has passed yet (decisions, Amendment 3)."""
+
+    response_id: str
+
+
+SyncEffect = Emit | Feed | DropInput | Overheard | OfferTurn | ResetDetector | RedoHearing | TrimJournal | PurgeOutput
+
+
+@attrs.frozen
+class InterruptResponses:
+    """End every response that is alive or offered, and join them. `epoch`: end the model's context too."""
+
+    reason: str
+    epoch: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Reconfigure:
+    """Ask the plugin whether it accepts `config`; the answer comes back as `Conversation.reconfigured`/`refused`."""
+
+    config: SessionConfig
+    patch: Mapping[str, object]
+    event_id: str | None
+
+
+@attrs.frozen
+class EndSession:
+    """End the session; `expired` chooses `session.expired` over `session.closed`."""
+
+    reason: str
+    expired: bool = False
+
+
+WaitingEffect = InterruptResponses | Reconfigure | EndSession
+Effect = SyncEffect | WaitingEffect

@@ -1,0 +1,1 @@
+"""What the wire says: messages, codec, handshake, session objects, journal. Pure: no event loop, no numpy."""
