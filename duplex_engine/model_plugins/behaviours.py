@@ -60,8 +60,6 @@ class Behaviour(ABC):
 class NativeDuplex(Behaviour):
     """The model hears units and decides by itself when to speak."""
 
-    REHEARSED_UNITS = 4
-
     async def warm_up(self, rehearsal: Rehearsal) -> None:
         """Run `converse` on a few units of silence."""
         async with rehearsal.epoch(self.plan(SessionConfig(native=True)), None) as epoch:
@@ -83,11 +81,11 @@ class TurnBased(Behaviour):
                 async with epoch.response(turn) as response:
                     await self.answer(epoch, turn, response)
             except* (LeaseLost, StepFailed):
-                continue
+                pass  # told to the client when the response ended
 
     async def warm_up(self, rehearsal: Rehearsal) -> None:
         """Answer one silent turn."""
         async with rehearsal.epoch(self.plan(SessionConfig()), None) as epoch:
-            turn = rehearsal.silent_turn()
+            turn = await epoch.next_turn()
             async with epoch.response(turn) as response:
                 await self.answer(epoch, turn, response)

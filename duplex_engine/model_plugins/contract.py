@@ -217,13 +217,10 @@ class Epoch(Protocol):
 
 
 class Rehearsal(Protocol):
-    """A mute epoch for warm-up: facts go nowhere, input is silence."""
+    """A mute epoch for warm-up: facts go nowhere, input is a few units of silence and one silent turn."""
 
-    def epoch(self, plan: object, memory: object) -> AbstractAsyncContextManager[Epoch]:
-        """A rehearsal epoch for the block."""
-
-    def silent_turn(self) -> Turn:
-        """A turn of half a second of silence."""
+    def epoch(self, plan: "SessionPlan", memory: object) -> AbstractAsyncContextManager[Epoch]:
+        """A rehearsal epoch for the block; it ends by itself once its units are used up."""
 
 
 @attrs.frozen(kw_only=True)

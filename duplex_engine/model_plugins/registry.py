@@ -35,4 +35,7 @@ def load_plugin(name: str, options: Mapping[str, object]) -> ModelPlugin:
             known = ", ".join(known_plugins()) or "none"
             raise ConfigRejected("invalid_argument", f"there is no plugin {name!r}; installed: {known}", "plugin")
         factory = points[0].load()
-    return cast("Callable[..., ModelPlugin]", factory)(**options)
+    try:
+        return cast("Callable[..., ModelPlugin]", factory)(**options)
+    except TypeError as error:
+        raise ConfigRejected("invalid_argument", f"plugin {name!r} does not take these options: {error}", "options") from error

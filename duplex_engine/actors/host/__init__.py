@@ -1,0 +1,30 @@
+"""Hosts: where a stepper runs. Threads and child processes live in this package alone.
+
+A host opens a device program for a worker and steps it, one step in flight. `inline` simulates time on the run's clock,
+`thread` uses one thread, `process` a child that can be killed.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from duplex_engine.errors import DuplexError
+from duplex_engine.model_plugins.contract import Progress, Result, Work, WorkerSpec
+
+
+class WorkerCrashed(DuplexError):
+    """The device program raised, or its process ended."""
+
+
+class HostedStepper(Protocol):
+    """A loaded stepper, wherever it runs."""
+
+    async def step(self, work: Work) -> Sequence[Result]:
+        """One step. Raises what the stepper raised, or WorkerCrashed. Cancelled, it leaves the host to be closed."""
+
+
+class Host(Protocol):
+    """Opens steppers."""
+
+    def open(self, spec: WorkerSpec, progress: Progress) -> AbstractAsyncContextManager[HostedStepper]:
+        """Load the stepper of `spec` for the block; leaving the block ends the device program for certain."""

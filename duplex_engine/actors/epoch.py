@@ -1,0 +1,223 @@
+"""The epoch scope: one life of a model's context, and what a plugin may do in it.
+
+Owns the offered turns, the responses alive, and the waiting for input. Everything in it ends with it; the input itself
+belongs to the session and survives. Never numbers itself: the label on the wire is the conversation machine's.
+"""
+
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+import numpy as np
+import trio
+
+from duplex_engine.actors.floor import Floor
+from duplex_engine.actors.response import Response
+from duplex_engine.audio.cadence import Cadence
+from duplex_engine.conversation.effects import Message, Turn, Utterance
+from duplex_engine.conversation.facts import ModelListened, ResponseStatus, UserHeard
+from duplex_engine.errors import EpochOver
+from duplex_engine.model_plugins.contract import AudioUnit, EpochCause, Lease, ModelPlugin, SessionPlan
+
+
+class Lender(Protocol):
+    """Lets slots of workers by name."""
+
+    def lease(
+        self, worker: str, specification: dict[str, object], timeout_s: float
+    ) -> AbstractAsyncContextManager[Lease]: ...
+
+
+class Epoch:
+    """One life of a model's context. `over` is set when everything in it has ended."""
+
+    def __init__(self, floor: Floor, lender: Lender, plan: SessionPlan, memory: object, cause: EpochCause) -> None:
+        self.plan: object = plan
+        self.memory = memory
+        self.cause = cause
+        self.scope = trio.CancelScope()
+        self.over = trio.Event()
+        self._floor = floor
+        self._lender = lender
+        self._changed = trio.lowlevel.ParkingLot()
+        self._offered: deque[tuple[Turn, Response]] = deque()
+        self._alive: list[Response] = []
+        self._utterance: Utterance | None = None
+        self._reason = "session_closed"
+        self._cadence = Cadence(floor.unit_format.period_s)
+        self._silent_units = 0
+        self._running = False
+
+    # --- for the session ----------------------------------------------------------------------------------------
+
+    async def run(self, plugin: ModelPlugin) -> None:
+        """Live once. Returns when the epoch was ended; raises what the plugin raised."""
+        self._running = True
+        try:
+            with self.scope:
+                await plugin.converse(self)
+                raise EpochOver(f"{plugin.name}.converse returned; it has to run until it is cancelled")
+        finally:
+            self.over.set()
+            self._withdraw_offers(self._reason)
+
+    async def end(self, reason: str) -> None:
+        """Leave the epoch and wait until it is over. Takes no time on the clock."""
+        self._withdraw_offers(reason)
+        if not self._running:
+            return  # waiting for its start after a failure: the context is fresh anyway
+        self._reason = reason
+        for response in tuple(self._alive):
+            response.cut(reason)
+        self.scope.cancel(reason=reason)
+        await self.over.wait()
+
+    async def interrupt(self, reason: str) -> None:
+        """End every answer, alive or still to come; the context survives."""
+        self._withdraw_offers(reason)
+        for response in tuple(self._alive):
+            await response.end(reason)
+
+    def offer(self, turn: Turn) -> None:
+        """Queue a turn for the plugin."""
+        self._offered.append((turn, Response(self._floor, turn)))
+        self._changed.unpark_all()
+
+    def overheard(self, utterance: Utterance) -> None:
+        """The open turn changed."""
+        self._utterance = utterance
+        self._changed.unpark_all()
+
+    def fed(self) -> None:
+        """Input arrived in the intake."""
+        self._changed.unpark_all()
+
+    def fail_responses(self, reason: str) -> None:
+        """Order every answer to end as failed, without waiting (the epoch's scope is about to be left)."""
+        self._withdraw_offers(reason, ResponseStatus.FAILED)
+        for response in tuple(self._alive):
+            response.cut(reason, ResponseStatus.FAILED)
+
+    def _withdraw_offers(self, reason: str, status: ResponseStatus = ResponseStatus.CANCELLED) -> None:
+        while self._offered:
+            _, response = self._offered.popleft()
+            response.cut(reason, status)
+            response.conclude()
+
+    # --- for the plugin -----------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> Sequence[Message]:
+        """The conversation so far: only what was really said and heard."""
+        return self._floor.history()
+
+    def lease(self, worker: str, /, **specification: object) -> AbstractAsyncContextManager[Lease]:
+        """Borrow a slot of a worker for the block; waits for one. Raises LeaseLost when none comes in time."""
+        return self._lender.lease(worker, specification, self._floor.limits.lease_timeout_s)
+
+    async def next_turn(self) -> Turn:
+        """The next committed turn that wants an answer. It stays offered until its response block is entered."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._offered:
+            await self._changed.park()
+        turn, _ = self._offered[0]
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return turn
+
+    async def overhear(self) -> Utterance:
+        """Wait until the user's open turn changes; then that turn."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._utterance is None:
+            await self._changed.park()
+        utterance, self._utterance = self._utterance, None
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return utterance
+
+    async def next_unit(self, *, continuing: bool = False) -> AudioUnit:
+        """The next unit of input; with `continuing`, silence when none is there in time."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while (unit := self._take_unit()) is None:
+            if not continuing:
+                await self._changed.park()
+                continue
+            with trio.move_on_at(self._silence_due()):
+                await self._changed.park()
+                continue
+            unit = self._silence()
+            break
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return unit
+
+    def _take_unit(self) -> AudioUnit | None:
+        intake = self._floor.intake
+        samples = intake.unit()
+        if samples is None:
+            return None
+        self._cadence.anchor(trio.current_time())
+        self._silent_units = 0
+        self._floor.input_taken()
+        return AudioUnit(samples=samples, video_frames=intake.video_frames, force_listen=intake.force_listen)
+
+    def _silence_due(self) -> float:
+        if math.isinf(self._cadence.due):
+            self._cadence.anchor(trio.current_time())
+        return self._cadence.due
+
+    def _silence(self) -> AudioUnit:
+        limits = self._floor.limits
+        bound = limits.silence_units_native if self._floor.native else limits.silence_units_turn
+        self._cadence.step(trio.current_time())
+        self._silent_units += 1
+        if self._silent_units > bound:
+            for response in tuple(self._alive):
+                response.cut("continuation_limit", ResponseStatus.INCOMPLETE)
+            self._silent_units = 0
+        silence = np.zeros(self._floor.unit_format.samples, np.float32)
+        return AudioUnit(samples=silence, silent=True, last=self._silent_units >= bound)
+
+    @asynccontextmanager
+    async def response(self, turn: Turn | None = None) -> AsyncIterator[Response]:
+        """Answer. Leaving the block ends the answer; an interruption leaves it early and execution goes on after it."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        response = self._enter(turn)
+        self._alive.append(response)
+        left_by_itself = False
+        try:
+            with response.scope:
+                if not response.over.is_set():
+                    response.opened()
+                yield response
+            left_by_itself = True
+        except Exception as error:
+            response.failed(error)
+            raise
+        finally:
+            if not left_by_itself:
+                response.outlived(self._reason)
+            self._alive.remove(response)
+            response.conclude()
+
+    def _enter(self, turn: Turn | None) -> Response:
+        if self.over.is_set():
+            raise EpochOver("this epoch has ended")
+        if turn is None:
+            return Response(self._floor)
+        for offer in self._offered:
+            if offer[0] is turn:
+                self._offered.remove(offer)
+                return offer[1]
+        return Response.withdrawn(self._floor, turn)
+
+    async def listen(self, reason: str = "model_listen") -> None:
+        """The model decided to listen on this unit."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._floor.learn(ModelListened(reason))
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def heard(self, text: str, *, turn: Turn | None = None, final: bool = True) -> None:
+        """Words recognised in a user turn (None: the newest)."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._floor.learn(UserHeard(text, turn, final))
+        await trio.lowlevel.cancel_shielded_checkpoint()

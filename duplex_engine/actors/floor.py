@@ -1,0 +1,57 @@
+"""What an epoch and its responses need from whoever owns them: a session, or a rehearsal.
+
+Owns the interface, and the rehearsal's mute floor. The floor is where speech goes; an epoch never sees more of its
+session than this.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import attrs
+
+from duplex_engine.audio.intake import UnitIntake
+from duplex_engine.config import SessionLimits
+from duplex_engine.conversation.effects import Message
+from duplex_engine.conversation.facts import Fact
+from duplex_engine.model_plugins.contract import UnitFormat
+
+
+class Floor(Protocol):
+    """Where an epoch speaks and where its input comes from. `lead_s`: the plan's pacing."""
+
+    unit_format: UnitFormat
+    limits: SessionLimits
+    intake: UnitIntake
+    native: bool
+    lead_s: float | None
+
+    def learn(self, fact: Fact) -> None:
+        """Tell the conversation what the model did; synchronous."""
+
+    def history(self) -> Sequence[Message]: ...
+
+    def input_taken(self) -> None:
+        """A unit left the intake."""
+
+
+@attrs.define
+class MuteFloor:
+    """The floor of a rehearsal: facts go nowhere, there is no history and no input."""
+
+    unit_format: UnitFormat
+    limits: SessionLimits
+    intake: UnitIntake
+    native: bool
+    lead_s: float | None = None
+    on_unit: Callable[[], object] = lambda: None
+
+    def learn(self, fact: Fact) -> None:
+        """Nobody listens."""
+
+    def history(self) -> Sequence[Message]:
+        """Nothing was said."""
+        return ()
+
+    def input_taken(self) -> None:
+        """The rehearsal counts."""
+        self.on_unit()

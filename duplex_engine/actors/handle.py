@@ -1,0 +1,99 @@
+"""What a guest holds of a session: say commands, read its journal, learn that it is over.
+
+Owns the check that a replaced guest no longer acts. A connection and the embedding API use the same handle.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import trio
+
+from duplex_engine.actors.attachment import Attachment
+from duplex_engine.actors.session import Session
+from duplex_engine.errors import ProtocolViolation, SessionGone
+from duplex_engine.protocol.commands import ClientCommand
+from duplex_engine.protocol.journal import Cursor, Entry
+from duplex_engine.protocol.session_config import SessionConfig
+
+BATCH_BYTES = 256 * 1024
+
+
+class Guest:
+    """An attached guest: the newest claimant of its session, until replaced."""
+
+    def __init__(self, session: Session, attachment: Attachment) -> None:
+        self.attachment = attachment
+        self._session = session
+
+    def submit(self, command: ClientCommand) -> None:
+        """Give a command. Raises SessionGone when the session ended or another guest took over."""
+        if self.attachment.replaced:
+            raise SessionGone("another connection took this session over")
+        self._session.submit(command)
+
+    def refuse(self, error: ProtocolViolation) -> None:
+        """Have a message that could not be decoded answered in order with everything else."""
+        if not self.attachment.replaced:
+            self._session.refuse(error)
+
+    async def next_batch(self) -> list[Entry]:
+        """The next events for this guest, at least one; empty when the session has ended and all was read."""
+        return await self._session.feed.next_batch(self.attachment.cursor, BATCH_BYTES)
+
+    def wrote(self) -> None:
+        """The last batch has left."""
+        self.attachment.writing = False
+        self._session.settled(self.attachment)
+
+
+class SessionHandle:
+    """A live session, for whoever opened it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def id(self) -> str:
+        """`duplex-` and 32 hexadecimal digits."""
+        return self._session.id
+
+    @property
+    def config(self) -> SessionConfig:
+        """The effective configuration."""
+        return self._session.config
+
+    @property
+    def over(self) -> trio.Event:
+        """Set when the last word has been said."""
+        return self._session.over
+
+    @property
+    def ending_reason(self) -> str:
+        """Why it ended, once it is over."""
+        return self._session.ending_reason
+
+    def public_session(self) -> Mapping[str, object]:
+        """The session object as clients see it."""
+        return self._session.public_session()
+
+    @contextmanager
+    def attach(self, after: int = 0) -> Iterator[Guest]:
+        """Be the session's guest for the block; a former guest is replaced. Its scope ends the block early."""
+        with self._session.attach(after) as attachment:
+            yield Guest(self._session, attachment)
+
+    def submit(self, command: ClientCommand) -> None:
+        """Give a command without being attached (embedding)."""
+        self._session.submit(command)
+
+    def cursor(self) -> Cursor:
+        """A reading position at the journal's start."""
+        return self._session.feed.journal.cursor(0)
+
+    async def follow(self, cursor: Cursor) -> list[Entry]:
+        """The next events behind `cursor`; empty when the session has ended and all was read."""
+        return await self._session.feed.next_batch(cursor, BATCH_BYTES)
+
+    def end(self, reason: str) -> None:
+        """End the session."""
+        self._session.end(reason)

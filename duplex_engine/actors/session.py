@@ -1,0 +1,425 @@
+"""The session actor: one conversation, from taking a seat to its last word.
+
+Owns the command loop, the conversation machine, the journal, the input, and the epoch of the moment. Commands queue;
+speech does not: what the model says is applied in the model's own step (`learn`). Never talks to a socket.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import attrs
+import structlog
+import trio
+
+from duplex_engine.actors.attachment import Attachment, AttachmentPoint
+from duplex_engine.actors.epoch import Epoch, Lender
+from duplex_engine.actors.feed import JournalFeed
+from duplex_engine.actors.mailbox import Mailbox, input_bytes
+from duplex_engine.actors.observations import (
+    FirstAudio,
+    InputAged,
+    InputRefusedByLimit,
+    InterruptionSettled,
+    Observe,
+    OutputPurged,
+    ResponseFinished,
+    SessionEnded,
+    SessionOpened,
+)
+from duplex_engine.actors.supervisor import RestartBudget, contain
+from duplex_engine.audio.intake import UnitIntake
+from duplex_engine.config import SessionLimits
+from duplex_engine.conversation.effects import (
+    DropInput,
+    Effect,
+    Emit,
+    EndSession,
+    Feed,
+    InterruptResponses,
+    Message,
+    OfferTurn,
+    Overheard,
+    PurgeOutput,
+    Reconfigure,
+    RedoHearing,
+    ResetDetector,
+    SyncEffect,
+    TrimJournal,
+)
+from duplex_engine.conversation.facts import Fact, ResponseAudio, ResponseEnded
+from duplex_engine.conversation.hearing import Ears
+from duplex_engine.conversation.machine import Conversation
+from duplex_engine.errors import CodedError, ConfigRejected, ProtocolViolation
+from duplex_engine.model_plugins.contract import EpochCause, ModelPlugin, SessionPlan
+from duplex_engine.protocol.capabilities import Capabilities
+from duplex_engine.protocol.commands import (
+    AcknowledgeEvents,
+    AppendAudio,
+    ClientCommand,
+    CommitAudio,
+    CreateItem,
+    DeleteItem,
+    RetrieveItem,
+    TruncateItem,
+)
+from duplex_engine.protocol.events import OutputAudioDelta
+from duplex_engine.protocol.journal import Entry, Journal
+from duplex_engine.protocol.session_config import Profile, SessionConfig
+
+ABANDONED_AFTER_S = 10.0
+NO_ACTIVITY = (AcknowledgeEvents, CommitAudio, CreateItem, DeleteItem, RetrieveItem, TruncateItem)
+"""Commands that do not renew the idle lease (2.10)."""
+
+log = structlog.get_logger()
+
+
+@attrs.frozen(kw_only=True)
+class Opening:
+    """Everything a session is opened with."""
+
+    id: str
+    config: SessionConfig
+    plan: SessionPlan
+    plugin: ModelPlugin
+    capabilities: Capabilities
+    lender: Lender
+    limits: SessionLimits
+    observe: Observe
+    release_seat: Callable[[], None]
+    tethered: bool = False
+
+
+class Session:
+    """One conversation. Also the floor of its epochs. Guests hold it through `SessionHandle`."""
+
+    def __init__(self, opening: Opening) -> None:
+        self.id = opening.id
+        self.limits = opening.limits
+        self.unit_format = opening.plugin.unit_format()
+        self.intake = UnitIntake(self.unit_format.samples)
+        self.native = opening.config.native
+        self.over = trio.Event()
+        self._opening = opening
+        self._plan = opening.plan
+        self._observe = opening.observe
+        self._log = log.bind(session_id=opening.id)
+        self._machine = Conversation(
+            session_id=opening.id,
+            config=opening.config,
+            capabilities=opening.capabilities,
+            input_rate_hz=self.unit_format.rate_hz,
+            output_rate_hz=self.unit_format.output_rate_hz,
+            limits=opening.limits,
+            now=trio.current_time,
+        )
+        self._ears = Ears(opening.config, self.unit_format.rate_hz, opening.plugin.detector())
+        strict = opening.config.profile is Profile.STRICT
+        self._resumable = opening.capabilities.resume and strict
+        self.feed = JournalFeed(
+            Journal(opening.limits, now=trio.current_time, resumable=self._resumable, numbered=strict)
+        )
+        self._mailbox = Mailbox(opening.limits.mailbox_commands)
+        self._attachments = AttachmentPoint(self.feed.journal.cursor, self._presence_changed)
+        self.attach = self._attachments.attach
+        self._memory = opening.plugin.remember(opening.limits)
+        self._scope = trio.CancelScope()
+        self._ending = EndSession("transport_error")
+        self._watched = trio.lowlevel.ParkingLot()
+        self._fed_at: deque[float] = deque()
+        self._started = False
+        now = trio.current_time()
+        self._active_at = now
+        self._vacant_since: float | None = None if opening.tethered else now
+        self._vacancy_s = ABANDONED_AFTER_S
+        self._vacancy_ending = EndSession("open_abandoned")
+        self._turn_ended_at: float | None = None
+        self._epoch = self._new_epoch(EpochCause.OPENED)
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Live from `session.created` to the last word; a crash of it is reported to its client and stays here."""
+        self._observe(SessionOpened(self.id))
+        try:
+            crash = await contain(partial(self._live, task_status))
+            if crash is not None:
+                self._log.error("session_crashed", exc_info=crash)
+                self._emit_all(self._machine.refuse(CodedError("internal_error", "the session failed"), None))
+                self._ending = EndSession("internal_error")
+        finally:
+            self._say_last_words()
+
+    async def _live(self, task_status: trio.TaskStatus[None]) -> None:
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                self._emit_all(self._machine.opening())
+                nursery.start_soon(self._run_epochs)
+                nursery.start_soon(self._watch)
+                task_status.started()
+                await self._obey_commands()
+
+    def _say_last_words(self) -> None:
+        self._mailbox.close()
+        self.intake.clear()
+        self._opening.release_seat()
+        self._emit_all(self._machine.ending(self._ending.reason, expired=self._ending.expired))
+        self.feed.close()
+        self.over.set()
+        self._observe(SessionEnded(self.id, self._ending.reason))
+        self._log.info("session_ended", reason=self._ending.reason)
+
+    def end(self, reason: str, *, expired: bool = False) -> None:
+        """Leave the session's scope; the last words follow at the same instant of the clock."""
+        if not self._scope.cancel_called:
+            self._ending = EndSession(reason, expired)
+            self._scope.cancel(reason=reason)
+
+    @property
+    def ending_reason(self) -> str:
+        """Why the session ended; meaningful once `over` is set."""
+        return self._ending.reason
+
+    # --- commands -----------------------------------------------------------------------------------------------
+
+    def submit(self, command: ClientCommand) -> None:
+        """Queue a command. Raises SessionGone; input beyond the limits is refused with an error event."""
+        pending = self._mailbox.pending_bytes + self.intake.pending_bytes + self._machine.pending_input_bytes
+        if pending + input_bytes(command) > self.limits.input_bytes and type(command) is AppendAudio:
+            self.refuse(
+                ProtocolViolation(
+                    "input_backpressure",
+                    f"{pending} bytes of input wait to be heard; the limit is {self.limits.input_bytes}",
+                    event_id=command.event_id,
+                )
+            )
+            return
+        try:
+            self._mailbox.put(command)
+        except ProtocolViolation as error:
+            self.refuse(error)
+
+    def refuse(self, error: ProtocolViolation) -> None:
+        """Answer something that never became a command with an error event."""
+        if not self.over.is_set():
+            self._observe(InputRefusedByLimit(self.id, error.code))
+            self._emit_all(self._machine.refuse(error, error.event_id))
+
+    async def _obey_commands(self) -> None:
+        while True:
+            command = await self._mailbox.take()
+            for effect in self._obey(command):
+                await self._perform(effect)
+
+    def _obey(self, command: ClientCommand) -> Sequence[Effect]:
+        if not isinstance(command, NO_ACTIVITY):
+            self._active_at = trio.current_time()
+        if type(command) is not AppendAudio:
+            return self._machine.obey(command)
+        try:
+            heard = self._ears.hear(command)
+        except ProtocolViolation as error:
+            return self._machine.refuse(error, command.event_id)
+        return self._machine.obey(command, heard)
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case InterruptResponses(reason=reason, epoch=epoch):
+                await self._interrupt(reason, whole_epoch=epoch)
+            case Reconfigure():
+                self._emit_all(self._reconfigure(effect))
+            case EndSession(reason=reason, expired=expired):
+                self.end(reason, expired=expired)
+                await trio.lowlevel.checkpoint_if_cancelled()
+            case _:
+                self._perform_now(effect)
+
+    def _emit_all(self, effects: Iterable[SyncEffect]) -> None:
+        for effect in effects:
+            self._perform_now(effect)
+
+    def _perform_now(self, effect: SyncEffect) -> None:
+        match effect:
+            case Emit(event=event):
+                self._append(self.feed.append(event))
+            case Feed():
+                self._take_in(effect)
+            case Overheard(utterance=utterance):
+                self._epoch.overheard(utterance)
+            case OfferTurn(turn=turn):
+                self._started = True
+                self._turn_ended_at = trio.current_time()
+                self._epoch.offer(turn)
+            case DropInput():
+                self.intake.clear()
+                self._fed_at.clear()
+            case ResetDetector():
+                self._ears.reset_detector()
+            case RedoHearing(config=config):
+                self._ears.reconfigure(config)
+            case TrimJournal(seq=seq, event_id=event_id):
+                self._trim(seq, event_id)
+            case PurgeOutput(response_id=response_id):
+                self._purge(response_id)
+
+    # --- input --------------------------------------------------------------------------------------------------
+
+    def _take_in(self, feed: Feed) -> None:
+        self._started = True
+        self.intake.push(feed.samples, video_frames=feed.video_frames, force_listen=feed.force_listen)
+        if feed.commit:
+            self.intake.pad()
+            self._turn_ended_at = trio.current_time()
+        units = self.intake.pending_samples // self.unit_format.samples
+        now = trio.current_time()
+        while len(self._fed_at) < units:
+            self._fed_at.append(now)
+        if units:
+            self._epoch.fed()
+
+    def input_taken(self) -> None:
+        """A unit left the intake."""
+        if self._fed_at:
+            self._observe(InputAged(self.id, trio.current_time() - self._fed_at.popleft()))
+
+    # --- output -------------------------------------------------------------------------------------------------
+
+    def learn(self, fact: Fact) -> None:
+        """What the model side did, told in its own step."""
+        self._active_at = trio.current_time()
+        if type(fact) is ResponseAudio and self._turn_ended_at is not None:
+            self._observe(FirstAudio(self.id, self._active_at - self._turn_ended_at))
+            self._turn_ended_at = None
+        self._emit_all(self._machine.learn(fact))
+        if type(fact) is ResponseEnded:
+            self._observe(ResponseFinished(self.id, fact.status.value))
+
+    def history(self) -> Sequence[Message]:
+        """The conversation so far."""
+        return self._machine.history()
+
+    @property
+    def lead_s(self) -> float | None:
+        """How far audio may run ahead."""
+        return self._plan.lead_s
+
+    def _append(self, entry: Entry) -> None:
+        attachment = self._attachments.current
+        if attachment is None:
+            return
+        waiting_bytes, waiting_events = attachment.cursor.backlog
+        if waiting_bytes > self.limits.output_bytes or waiting_events > self.limits.output_events:
+            self._overflow()
+
+    def _overflow(self) -> None:
+        if self._scope.cancel_called:
+            return
+        self._log.warning("output_overflow")
+        self._epoch.fail_responses("output_overflow")
+        self.end("output_overflow")
+
+    def _purge(self, response_id: str) -> None:
+        purged = self.feed.journal.purge(
+            lambda entry: type(entry.event) is OutputAudioDelta and entry.event.response_id == response_id
+        )
+        if purged:
+            self._observe(OutputPurged(self.id, purged))
+
+    def _trim(self, seq: int, event_id: str | None) -> None:
+        try:
+            self.feed.journal.trim(seq)
+        except ProtocolViolation as error:
+            self._emit_all(self._machine.refuse(error, event_id))
+
+    # --- epochs -------------------------------------------------------------------------------------------------
+
+    async def _run_epochs(self) -> None:
+        failures = RestartBudget(self.limits.failed_epochs, self.limits.failed_epochs_window_s)
+        while True:
+            crash = await contain(partial(self._epoch.run, self._opening.plugin))
+            self._epoch = self._new_epoch(EpochCause.INTERRUPTED if crash is None else EpochCause.FAILED)
+            if crash is not None:
+                await self._epoch_failed(crash, failures)
+
+    async def _epoch_failed(self, crash: Exception, failures: RestartBudget) -> None:
+        self._log.error("epoch_failed", exc_info=crash)
+        pause = failures.spend(trio.current_time())
+        if math.isinf(pause):
+            error = CodedError("model_unavailable", f"the model failed {failures.restarts + 1} times: {crash}")
+            self._emit_all(self._machine.refuse(error, None))
+            self.end("model_unavailable")
+        await trio.sleep(pause)
+
+    def _new_epoch(self, cause: EpochCause) -> Epoch:
+        return Epoch(self, self._opening.lender, self._plan, self._memory, cause)
+
+    async def _interrupt(self, reason: str, *, whole_epoch: bool) -> None:
+        attachment = self._attachments.current
+        if attachment is not None and attachment.writing:
+            attachment.interrupted_at = trio.current_time()
+        else:
+            self._observe(InterruptionSettled(self.id, 0.0))
+        if whole_epoch:
+            await self._epoch.end(reason)
+        else:
+            await self._epoch.interrupt(reason)
+
+    def settled(self, attachment: Attachment) -> None:
+        """The guest's writer finished the batch that was on the wire when an interruption came."""
+        if attachment.interrupted_at is not None:
+            self._observe(InterruptionSettled(self.id, trio.current_time() - attachment.interrupted_at))
+            attachment.interrupted_at = None
+
+    def _reconfigure(self, change: Reconfigure) -> Sequence[SyncEffect]:
+        try:
+            plan = self._opening.plugin.replan(self._plan, change.config, change.patch, started=self._started)
+        except ConfigRejected as error:
+            return self._machine.reconfigure_refused(change, error)
+        self._plan = self._epoch.plan = plan
+        return self._machine.reconfigured(change)
+
+    # --- presence and patience ----------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            with trio.move_on_at(min(self._active_at + self.limits.idle_ttl_s, self._vacant_until())):
+                await self._watched.park()
+                continue
+            self._lose_patience()
+
+    def _vacant_until(self) -> float:
+        return math.inf if self._vacant_since is None else self._vacant_since + self._vacancy_s
+
+    def _lose_patience(self) -> None:
+        now = trio.current_time()
+        if now >= self._vacant_until():
+            self.end(self._vacancy_ending.reason, expired=self._vacancy_ending.expired)
+        elif now >= self._active_at + self.limits.idle_ttl_s:
+            if self._machine.busy:
+                self._active_at = now
+            else:
+                self.end("idle_ttl_expired", expired=True)
+
+    def _presence_changed(self) -> None:
+        if self._opening.tethered:
+            return
+        self._vacant_since = None
+        if self._attachments.current is None:
+            self._vacant_since = trio.current_time()
+            self._vacancy_s = self.limits.disconnect_grace_s if self._resumable else 0.0
+            self._vacancy_ending = (
+                EndSession("disconnect_grace_expired", expired=True) if self._resumable else EndSession("disconnect")
+            )
+        self._watched.unpark_all()
+
+    # --- what guests see ----------------------------------------------------------------------------------------
+
+    def public_session(self) -> Mapping[str, object]:
+        """The session object of 2.7."""
+        return self._machine.public_session()
+
+    @property
+    def config(self) -> SessionConfig:
+        """The effective configuration."""
+        return self._machine.config
