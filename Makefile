@@ -1,0 +1,51 @@
+# Two commands set everything up on a fresh machine: `make serve` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+LLM ?= default
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help serve test lint check unit clean
+
+help:
+	@echo "make serve   install, fetch the embedded voice, start the server on 127.0.0.1:8099 (ARGS='--port 9000', LLM=light)"
+	@echo "make test    install and run every check: lint, types, import contracts, tests"
+	@echo "make lint    lint, types and import contracts alone"
+	@echo "make clean   remove the environment"
+
+serve: $(VENV)/.serve
+	$(BIN)/python -m duplex_engine.model_plugins.cascade fetch --llm $(LLM)
+	exec $(BIN)/python -m duplex_engine.server --llm $(LLM) $(ARGS)
+
+test: lint $(VENV)/.peers
+	$(BIN)/python -m duplex_engine.model_plugins.cascade fetch --llm light
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"duplex-engine needs Python 3.11 to 3.13, this is {v.major}.{v.minor}; call make PYTHON=python3.12" if not (3, 11) <= v[:2] <= (3, 13) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.serve: $(VENV)/.python pyproject.toml
+	$(PIP) install --progress-bar on -e '.[cascade]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.python pyproject.toml
+	$(PIP) install --progress-bar on -e '.[cascade,test,lint]'
+	touch $@
+
+# Clients that others wrote, to test against: only their client files, without what their packages pull in.
+$(VENV)/.peers: $(VENV)/.test tests/peers/install.py
+	$(BIN)/python tests/peers/install.py $(VENV)/peers
+	touch $@
+
+clean:
+	rm -rf $(VENV)
