@@ -167,11 +167,13 @@ class ClearOutputAudio:
 class CreateItem:
     """`conversation.item.create`. `item` is the client's object with the defaults of 3.8 filled in.
 
-    `previous_item_id` is an item id, "root", or None for the end.
+    `audio`: its audio parts, decoded and in order, as the appends they stand for; in `item` they keep their transcript
+    alone. Pictures have been checked. `previous_item_id` is an item id, "root", or None for the end.
     """
 
     TYPE: ClassVar[str] = "conversation.item.create"
     item: Mapping[str, object]
+    audio: tuple[AppendAudio, ...] = ()
     previous_item_id: str | None = None
     event_id: str | None = None
 
