@@ -1,0 +1,1 @@
+"""The scripted plugin: plays a script instead of running a model. For tests and demonstrations only."""

@@ -1,0 +1,242 @@
+"""Playing a script: natively, unit by unit, or turn by turn.
+
+Owns what each statement does inside and outside an answer, and where a session is in its script. Every piece of sound
+is a question to a worker. Never decides when a turn is over.
+
+Across epochs a script goes on where it was: after a failure with what follows the failure, after an interruption of a
+response with what follows the answer. An interruption of the epoch gives the model a fresh context: the script starts
+again.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+
+import attrs
+import trio
+
+from duplex_engine.conversation.effects import Turn
+from duplex_engine.conversation.facts import FunctionCall
+from duplex_engine.errors import CodedError, LeaseLost, StepFailed
+from duplex_engine.model_plugins.contract import Epoch, EpochCause, Lease, Response
+from duplex_engine.model_plugins.scripted.options import ScriptedOptions, ScriptedPlan
+from duplex_engine.model_plugins.scripted.script import (
+    Call,
+    Crash,
+    Fail,
+    Hang,
+    Hear,
+    Listen,
+    Script,
+    Slow,
+    Speak,
+    Statement,
+    Storyline,
+    Wait,
+    Yield,
+)
+from duplex_engine.model_plugins.scripted.speech import pieces
+from duplex_engine.model_plugins.scripted.stepper import Dying, Flaw, Hanging, Voice
+
+
+class ScriptedFailure(CodedError):
+    """The script told this answer to fail, with this code."""
+
+
+@attrs.define(eq=False)
+class Memory:
+    """What a session keeps across epochs: its mark, its place in the script, how many answers it gave, its slowness."""
+
+    mark: int
+    story: Storyline = attrs.Factory(lambda: Storyline(()))
+    begun: bool = False
+    answers: int = 0
+    slowness: float = 0.0
+
+    def begin(self, script: Script, cause: EpochCause) -> None:
+        """An epoch begins: a fresh context begins the script."""
+        if not self.begun or cause is EpochCause.INTERRUPTED:
+            self.begun, self.story = True, Storyline(script)
+
+
+@attrs.frozen(eq=False)
+class _Answer:
+    """An answer being given. `may_speak`: asked before each piece of sound; refused, the answer is over."""
+
+    lease: Lease
+    response: Response
+    number: int
+    may_speak: Callable[[], Awaitable[bool]]
+    turn: Turn | None = None
+
+
+class Stage:
+    """One epoch of one session, in which its script is played."""
+
+    def __init__(self, epoch: Epoch, options: ScriptedOptions) -> None:
+        assert isinstance(epoch.plan, ScriptedPlan)
+        assert isinstance(epoch.memory, Memory)
+        self._epoch = epoch
+        self._plan = epoch.plan
+        self._memory = epoch.memory
+        self._options = options
+        self._mark = self._memory.mark if self._plan.mark is None else self._plan.mark
+
+    # --- natively -----------------------------------------------------------------------------------------------
+
+    async def play(self) -> None:
+        """Play the script, then listen for ever."""
+        while (statement := self._memory.story.take()) is not None:
+            match statement:
+                case Listen(count=units):
+                    await self._listen(units)
+                case Speak() | Call():
+                    await self._answer_by_itself(statement)
+                case Fail() | Hang() | Crash():
+                    async with self._lease() as lease:
+                        await self._go_wrong(statement, lease)
+                case _:
+                    await self._aside(statement, None)
+        await self._listen(math.inf)
+
+    async def _listen(self, units: float) -> None:
+        heard = 0
+        while heard < units:
+            await self._epoch.next_unit()
+            await self._epoch.listen()
+            heard += 1
+
+    async def _answer_by_itself(self, first: Speak | Call) -> None:
+        with suppress(ScriptedFailure, StepFailed):  # told to the client when the response ended; the context is sound
+            try:
+                async with self._lease() as lease:
+                    while (await self._epoch.next_unit(continuing=True)).force_listen:
+                        await self._epoch.listen()
+                    async with self._epoch.response() as response:
+                        await self._go_on(first, self._begin(lease, response, lambda: self._take_unit(response)))
+            finally:
+                self._memory.story.skip_answer()
+
+    async def _take_unit(self, response: Response) -> bool:
+        unit = await self._epoch.next_unit(continuing=True)
+        if unit.force_listen:
+            response.yields()
+        elif unit.last and self._options.obedient:
+            response.yields("continuation_limit")
+        else:
+            return True
+        return False
+
+    async def _go_on(self, statement: Statement, answer: _Answer) -> None:
+        while await self._perform(statement, answer):
+            following = self._memory.story.peek()
+            if following is None or isinstance(following, Speak | Listen):
+                return
+            self._memory.story.take()
+            statement = following
+
+    # --- turn by turn -------------------------------------------------------------------------------------------
+
+    async def answer(self, turn: Turn, response: Response) -> None:
+        """Play the next answer of the script: up to the next `speak`, and what belongs to it."""
+        story = self._memory.story
+        try:
+            await self._think()
+            async with self._lease() as lease:
+                answer = self._begin(lease, response, _always, turn)
+                spoken = False
+                while (statement := story.peek()) is not None and not isinstance(statement, Listen):
+                    if spoken and isinstance(statement, Speak):
+                        return
+                    spoken = spoken or isinstance(statement, Speak)
+                    story.take()
+                    if not await self._perform(statement, answer):
+                        return
+        finally:
+            story.skip_answer()
+
+    async def _think(self) -> None:
+        while isinstance(pause := self._memory.story.peek(), Listen) and not math.isinf(pause.count):
+            self._memory.story.take()
+            await trio.sleep(pause.count)
+
+    # --- statements ---------------------------------------------------------------------------------------------
+
+    def _lease(self) -> AbstractAsyncContextManager[Lease]:
+        return self._epoch.lease(self._plan.worker, mark=self._mark)
+
+    def _begin(
+        self, lease: Lease, response: Response, may_speak: Callable[[], Awaitable[bool]], turn: Turn | None = None
+    ) -> _Answer:
+        self._memory.answers += 1
+        return _Answer(lease, response, self._memory.answers, may_speak, turn)
+
+    async def _perform(self, statement: Statement, answer: _Answer) -> bool:
+        """Play a statement of an answer; whether the answer goes on."""
+        match statement:
+            case Speak():
+                return await self._speak(statement, answer)
+            case Yield():
+                answer.response.yields()
+                return False
+            case Call(name=name, arguments=arguments):
+                call_id = f"call_{self._mark}_{answer.number}_{name}"
+                await answer.response.call(FunctionCall(name, arguments, call_id))
+            case Fail() | Hang() | Crash():
+                await self._go_wrong(statement, answer.lease)
+            case _:
+                await self._aside(statement, answer.turn)
+        return True
+
+    async def _speak(self, statement: Speak, answer: _Answer) -> bool:
+        rate_hz = self._options.output_rate_hz
+        size = round(rate_hz * self._options.unit_s)
+        for piece in pieces(self._fill_in(statement.text), round(rate_hz * statement.seconds), size):
+            if not await answer.may_speak():
+                return False
+            question = Voice(self._mark, answer.number, piece.start, piece.count, self._step_s())
+            pcm = await answer.lease.step(question)
+            assert isinstance(pcm, bytes)
+            await answer.response.audio(pcm, text=piece.text)
+        return True
+
+    def _step_s(self) -> float:
+        return self._memory.slowness * self._options.unit_s or self._options.step_ms / 1000
+
+    def _fill_in(self, text: str) -> str:
+        if "{history}" in text:
+            said = " | ".join(f"{message.role}: {message.text}" for message in self._epoch.history)
+            text = text.replace("{history}", said)
+        return text.replace("{instructions}", self._plan.instructions)
+
+    async def _aside(self, statement: Statement, turn: Turn | None) -> None:
+        match statement:
+            case Wait(seconds=seconds):
+                await trio.sleep(seconds)
+            case Hear(text=text):
+                await self._epoch.heard(text, turn=turn)
+            case Slow(factor=factor):
+                self._memory.slowness = factor
+            case Yield():
+                await self._epoch.listen()
+
+    async def _go_wrong(self, statement: Fail | Hang | Crash, lease: Lease) -> None:
+        match statement:
+            case Fail(message=message, code=None):
+                await lease.step(Flaw(self._mark, message))
+            case Fail(message=message, code=str(code)):
+                raise ScriptedFailure(code, message)
+            case Hang():
+                await lease.step(Hanging(self._mark))
+            case Crash(worker=None):
+                await lease.step(Dying(self._mark))
+            case Crash(worker=str(worker)) if worker == self._plan.worker:
+                await lease.step(Dying(self._mark))
+            case Crash(worker=str(worker)):
+                with suppress(LeaseLost):
+                    async with self._epoch.lease(worker, mark=self._mark) as other:
+                        await other.step(Dying(self._mark))
+
+
+async def _always() -> bool:
+    return True
