@@ -1,0 +1,1 @@
+"""Ready-made session configurations, one module per model."""
