@@ -76,11 +76,13 @@ class SpeechChange:
     """An edge seen by the voice detector inside one append. `at_ms`: position on the session's audio clock.
 
     `kind`: "started", "paused", "resumed" or "stopped". `samples_before`: samples of this append before the edge.
+    `voiced_ms`: speech of this utterance up to the edge, without pauses and trailing silence.
     """
 
     kind: str
     at_ms: float
     samples_before: int
+    voiced_ms: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -89,6 +91,8 @@ class Heard:
 
     `samples`: float32 mono at the model's input rate. `speech`: verdict for the whole append. `changes`: detector
     edges, empty without server VAD. `duration_ms`: of the append, as counted for overlap. `rms`: of the samples.
+    `detected`: the server's detector gave the verdict. `voiced_ms`: speech of the utterance that is open at the end of
+    the append, without pauses and trailing silence; 0 when none is.
     """
 
     samples: Samples
@@ -97,6 +101,7 @@ class Heard:
     rms: float = 0.0
     changes: Sequence[SpeechChange] = ()
     detected: bool = False
+    voiced_ms: float = 0.0
     video_frames: Sequence[bytes] = ()
 
 
