@@ -16,11 +16,20 @@ from duplex_engine.errors import ServiceFailed
 
 
 async def contain(child: Callable[[], Awaitable[object]]) -> Exception | None:
-    """Run `child`; its exception is returned instead of raised. Cancellation passes through untouched."""
+    """Run `child`; its exception is returned instead of raised. Cancellation passes through untouched.
+
+    A child that crashes while it is being cancelled has crashed: its exceptions are returned, and the cancellation
+    comes again at the caller's next checkpoint.
+    """
     try:
         await child()
     except Exception as error:  # noqa: BLE001 - the one place: a crash becomes a value
         return sole_exception(error)
+    except BaseExceptionGroup as group:
+        crash, rest = group.split(Exception)
+        if crash is None or rest is None or rest.split(trio.Cancelled)[1] is not None:
+            raise
+        return sole_exception(crash)
     return None
 
 
@@ -49,7 +58,7 @@ class RestartBudget:
         crashes = len(self._crashes)
         if crashes > self.restarts:
             return math.inf
-        return min(self.backoff_s * 2 ** (crashes - 1), self.backoff_max_s)
+        return min(math.ldexp(self.backoff_s, crashes - 1), self.backoff_max_s)
 
 
 async def keep_running(
@@ -58,11 +67,19 @@ async def keep_running(
     budget: RestartBudget,
     on_crash: Callable[[Exception], None],
 ) -> NoReturn:
-    """Run a permanent child for ever. Raises ServiceFailed when it crashes more often than the budget allows."""
+    """Run a permanent child for ever. Raises ServiceFailed when it crashes more often than the budget allows.
+
+    A child that raises ServiceFailed says that a restart would not help: that goes up at once.
+    """
     while True:
         error = await contain(child) or RuntimeError(f"{name} stopped by itself")
         on_crash(error)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if isinstance(error, ServiceFailed):
+            raise error
         pause = budget.spend(trio.current_time())
         if math.isinf(pause):
-            raise ServiceFailed(f"{name} failed more than {budget.restarts} times in {budget.window_s:g} s") from error
+            raise ServiceFailed(
+                f"{name} failed more than {budget.restarts} times in {budget.window_s:g} s, at last: {error}"
+            ) from error
         await trio.sleep(pause)
