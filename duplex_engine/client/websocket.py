@@ -57,15 +57,19 @@ class _Connection(WebSocketConnection):
 class WebSocket:
     """An open connection as a `WebSocketTransport`."""
 
-    def __init__(self, connection: WebSocketConnection) -> None:
+    def __init__(self, connection: WebSocketConnection, stream: trio.abc.Stream) -> None:
         self._connection = connection
+        self._stream = stream
+        self._unfinished_frames = 0
 
     async def send(self, data: str) -> None:
-        """Write one message. Raises ConnectionLost."""
+        """Write one message. Raises ConnectionLost. Cancelled: only `close` makes sense after that."""
+        self._unfinished_frames += 1
         try:
             await self._connection.send_message(data)
         except (ConnectionClosed, LocalProtocolError):
             raise self._lost() from None
+        self._unfinished_frames -= 1
 
     async def recv(self) -> str | bytes:
         """The next message. Raises ConnectionLost."""
@@ -75,9 +79,11 @@ class WebSocket:
             raise self._lost() from None
 
     async def close(self) -> None:
-        """Say goodbye for at most a second, then drop the connection."""
-        with trio.move_on_after(CLOSE_S):
-            await self._connection.aclose()
+        """Say goodbye for at most a second, unless a frame is half written; then drop the connection."""
+        if not self._unfinished_frames:
+            with trio.move_on_after(CLOSE_S):
+                await self._connection.aclose()
+        await trio.aclose_forcefully(self._stream)
 
     async def keep_alive(self) -> None:
         """Ping every 20 s; drop the connection when an answer takes as long."""
@@ -112,7 +118,7 @@ async def websocket(stream: trio.abc.Stream, url: str, headers: list[tuple[bytes
         max_message_size=MAX_MESSAGE_BYTES,
         receive_buffer_size=RECEIVE_BYTES,
     )
-    transport = WebSocket(connection)
+    transport = WebSocket(connection, stream)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection._reader_task)
         refusal = await connection.opened(url)
@@ -122,7 +128,6 @@ async def websocket(stream: trio.abc.Stream, url: str, headers: list[tuple[bytes
                 yield transport
         finally:
             await transport.close()
-            await trio.aclose_forcefully(stream)
             nursery.cancel_scope.cancel(reason="connection over")
     if refusal is not None:
         raise ConnectionLost(refusal)

@@ -9,6 +9,7 @@ import attrs
 import trio
 import trio.testing
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_stream
+from wsproto.utilities import LocalProtocolError
 
 from duplex_engine.protocol.wire_json import b64encode
 
@@ -175,7 +176,8 @@ class Peer:
             self.lines.append(line)
             try:
                 await script(line)
-            except (ConnectionClosed, trio.ClosedResourceError, trio.BrokenResourceError):
+            except* (ConnectionClosed, LocalProtocolError, trio.ClosedResourceError, trio.BrokenResourceError):
+                # The script's own connection went away.
                 pass
             await trio.aclose_forcefully(stream)
             nursery.cancel_scope.cancel()
