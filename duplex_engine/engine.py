@@ -12,6 +12,7 @@ import trio
 
 from duplex_engine.actors.desk import Desk
 from duplex_engine.actors.handle import SessionHandle
+from duplex_engine.actors.host import Host
 from duplex_engine.actors.host.inline import InlineHost
 from duplex_engine.actors.host.process import ProcessHost
 from duplex_engine.actors.host.thread import ThreadHost
@@ -29,7 +30,7 @@ from duplex_engine.protocol.journal import Cursor
 from duplex_engine.protocol.session_config import Profile, SessionConfig
 from duplex_engine.protocol.session_parse import open_config
 
-HOSTS = {HostKind.INLINE: InlineHost(), HostKind.THREAD: ThreadHost(), HostKind.PROCESS: ProcessHost()}
+HOSTS: Mapping[HostKind, Host] = {HostKind.INLINE: InlineHost(), HostKind.THREAD: ThreadHost(), HostKind.PROCESS: ProcessHost()}
 
 
 @attrs.frozen(kw_only=True)

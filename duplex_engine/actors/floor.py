@@ -17,13 +17,16 @@ from duplex_engine.model_plugins.contract import UnitFormat
 
 
 class Floor(Protocol):
-    """Where an epoch speaks and where its input comes from. `lead_s`: the plan's pacing."""
+    """Where an epoch speaks and where its input comes from."""
 
     unit_format: UnitFormat
     limits: SessionLimits
     intake: UnitIntake
     native: bool
-    lead_s: float | None
+
+    @property
+    def lead_s(self) -> float | None:
+        """How far audio may run ahead of its due time."""
 
     def learn(self, fact: Fact) -> None:
         """Tell the conversation what the model did; synchronous."""

@@ -118,7 +118,7 @@ class Session:
         strict = opening.config.profile is Profile.STRICT
         self._resumable = opening.capabilities.resume and strict
         self.feed = JournalFeed(
-            Journal(opening.limits, now=trio.current_time, resumable=self._resumable, numbered=strict)
+            Journal(opening.limits, session_id=opening.id, now=trio.current_time, resumable=self._resumable, numbered=strict)
         )
         self._mailbox = Mailbox(opening.limits.mailbox_commands)
         self._attachments = AttachmentPoint(self.feed.journal.cursor, self._presence_changed)

@@ -1,0 +1,73 @@
+"""What the cascade made of a session's configuration. Owns the bounds of its options. Never runs anything."""
+
+from collections.abc import Mapping
+
+import attrs
+
+from duplex_engine.errors import ConfigRejected
+from duplex_engine.model_plugins.contract import SessionPlan
+from duplex_engine.protocol.session_config import Profile, SessionConfig
+
+VOICES = ("joe",)
+LEAD_S = 1.5
+"""Sound leaves at most this long before it is due, so that most of an interrupted answer was never sent."""
+TEMPERATURE = 0.3
+MAX_TOKENS = 160
+MAX_TOKENS_LIMIT = 2048
+SPEED_RANGE = (0.5, 2.0)
+OPTIONS = frozenset({"auto_response", "duplex_events", "resample_output", "resumable"})
+"""Keys of `extra_body` that mean something here or to the engine; others are ignored."""
+
+
+@attrs.frozen(kw_only=True)
+class CascadePlan(SessionPlan):
+    """How this session is answered. `instructions` None: the assistant's own. `temperature` 0 is greedy."""
+
+    lead_s: float | None = LEAD_S
+    instructions: str | None = None
+    temperature: float = TEMPERATURE
+    max_tokens: int = MAX_TOKENS
+    speed: float = 1.0
+    speaks: bool = True
+
+
+def plan_session(config: SessionConfig, *, lead_s: float | None = LEAD_S) -> CascadePlan:
+    """The plan for a configuration. Raises ConfigRejected for a voice, temperature or speed that cannot be had."""
+    _check_voice(config)
+    temperature = TEMPERATURE if config.temperature is None else config.temperature
+    if not 0 <= temperature <= 2:
+        raise ConfigRejected(
+            "invalid_duplex_runtime_config", f"temperature {temperature:g} is not between 0 and 2", "temperature"
+        )
+    low, high = SPEED_RANGE
+    speed = 1.0 if config.speed is None else config.speed
+    if not low <= speed <= high:
+        raise ConfigRejected(
+            "invalid_duplex_runtime_config", f"speed {speed:g} is not between {low} and {high}", "speed"
+        )
+    if config.ref_audio is not None:
+        raise ConfigRejected(
+            "invalid_duplex_runtime_config", "the embedded voice cannot be cloned; leave ref_audio out", "ref_audio"
+        )
+    return CascadePlan(
+        lead_s=lead_s,
+        instructions=config.instructions,
+        temperature=temperature,
+        max_tokens=min(config.max_response_output_tokens or MAX_TOKENS, MAX_TOKENS_LIMIT),
+        speed=speed,
+        speaks=config.speaks,
+    )
+
+
+def _check_voice(config: SessionConfig) -> None:
+    # Stock clients always name one of their own voices; those mean "a voice" here.
+    if config.voice is None or config.voice in VOICES or config.profile is Profile.GA:
+        return
+    raise ConfigRejected(
+        "invalid_voice", f"there is no voice {config.voice!r}; available: {', '.join(VOICES)}", "voice"
+    )
+
+
+def replan_session(plan: CascadePlan, config: SessionConfig, patch: Mapping[str, object]) -> CascadePlan:
+    """The plan for a changed configuration; everything applies from the next turn."""
+    return plan_session(config, lead_s=plan.lead_s)
