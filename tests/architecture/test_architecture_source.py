@@ -38,7 +38,7 @@ def everywhere(check: Callable[[str, ast.AST], Iterator[str]]) -> list[str]:
 
 
 def values_in(node: ast.AST) -> Iterator[str]:
-    """Names of the values that an expression is made of: of `self._epoch.plan` that is `plan`. No leading underscores."""
+    """Names of the values that an expression is made of, bare: of `self._epoch.plan` that is `plan`."""
     if isinstance(node, ast.Name):
         yield node.id.lstrip("_")
     elif isinstance(node, ast.Attribute):
