@@ -1,131 +1,195 @@
 """Leases and calls: the scoped use of a worker's slot, and one question on it.
 
 Owns the caller's side of a worker: each call has its own one-use channel, so an answer is addressed to the call and not
-to the caller. Cancel the call and the address is gone. Never touches the device.
+to the caller. Hang up the call and the address is gone. Never touches the device.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Protocol
 
-import attrs
 import trio
 from outcome import Error, Value
 
 from duplex_engine.errors import LeaseLost, StepFailed
 
-Answers = trio.MemoryReceiveChannel[Value[object] | Error]
+Answer = Value[object] | Error
 
 QUEUED_CALLS = 2
 STREAM_ANSWERS = 1024
-"""Room for answers of a stream; its producer is bounded by its own token budget, so this is never reached."""
+"""Answers of a stream that may wait for their caller; one that falls further behind loses the call."""
+
+BLOCK_ENDED = "the lease's block has ended"
 
 
-@attrs.define(eq=False)
+class Counter(Protocol):
+    """The worker's side of a lease: where questions are put and where hanging up is noticed."""
+
+    def asked(self, lease: "WorkerLease") -> None:
+        """A question waits in `lease.queued`."""
+
+    def hung_up(self, call: "Call") -> None:
+        """Nobody waits for the answers of `call` any more."""
+
+
 class Call:
-    """One question: its payload and the address of its answers. `ticket` is set when the question goes to the device."""
+    """One question: its payload and the address of its answers. Leaving its block hangs up.
 
-    payload: object
-    answers: trio.MemorySendChannel[Value[object] | Error]
-    ticket: int | None = None
+    `ticket` is set when the question goes to the device.
+    """
 
-    @property
-    def abandoned(self) -> bool:
-        """Whether nobody listens any more."""
-        return self.answers.statistics().open_receive_channels == 0
+    def __init__(self, lease: "WorkerLease", payload: object, room: int) -> None:
+        self.lease = lease
+        self.payload = payload
+        self.ticket: int | None = None
+        self._sender, self._receiver = trio.open_memory_channel[Answer](room)
+        self._ended = False
+        self._failure: LeaseLost | StepFailed | None = None
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._receiver.close()
+        self.lease.hung_up(self)
+
+    # --- for the caller -----------------------------------------------------------------------------------------
+
+    async def answer(self) -> object:
+        """The next answer. Raises trio.EndOfChannel after the last one, LeaseLost or StepFailed when there is none."""
+        try:
+            answer = await self._receiver.receive()
+        except trio.EndOfChannel:
+            if self._failure is None:
+                raise
+            raise self._failure from None
+        except trio.ClosedResourceError:
+            raise LeaseLost(self.lease.worker, BLOCK_ENDED) from None
+        if isinstance(answer, Error):
+            cause = str(answer.error) or type(answer.error).__name__
+            raise StepFailed(self.lease.worker, cause) from answer.error
+        return answer.value
+
+    def revoke(self) -> None:
+        """The lease has ended around this call: nothing that was answered may be read any more."""
+        self._receiver.close()
+
+    # --- for the worker -----------------------------------------------------------------------------------------
+
+    def put(self, answer: Answer, *, last: bool) -> bool:
+        """Deliver an answer. False when its caller is too far behind to take it: the call has ended as failed then."""
+        try:
+            self._sender.send_nowait(answer)
+        except trio.WouldBlock:
+            self.end(StepFailed(self.lease.worker, "its answers were not taken in time"))
+            return False
+        if last:
+            self.end()
+        return True
+
+    def end(self, failure: LeaseLost | StepFailed | None = None) -> None:
+        """No further answer comes; with `failure` because something went wrong."""
+        if not self._ended:
+            self._ended = True
+            self._failure = failure
+            self._sender.close()
 
 
 class WorkerLease:
-    """The exclusive use of one slot. Leaving the block retires it, at once; the worker resets the slot later."""
+    """The exclusive use of one slot. Leaving the block retires it, at once; the worker resets the slot later.
 
-    def __init__(self, worker: str, slot: int, specification: Mapping[str, object], wake: Callable[[], None]) -> None:
+    `queued`: questions that have not gone to the device. `opened`: the device knows this lease.
+    """
+
+    def __init__(self, worker: str, slot: int, specification: Mapping[str, object], counter: Counter) -> None:
+        self.worker = worker
         self.slot = slot
         self.specification = specification
-        self.retired = False
         self.opened = False
         self.queued: deque[Call] = deque()
-        self._worker = worker
-        self._wake = wake
+        self._counter = counter
+        self._calls: dict[Call, None] = {}
         self._room = trio.lowlevel.ParkingLot()
-        self._lost: str | None = None
+        self._over: str | None = None
 
     # --- for the caller -----------------------------------------------------------------------------------------
 
     async def step(self, payload: object) -> object:
         """One question, one answer. Raises LeaseLost when the worker dies, StepFailed when this item failed."""
-        with await self._ask(payload, capacity=1) as answers:
-            try:
-                return self._unwrap(await answers.receive())
-            except trio.EndOfChannel:
-                raise LeaseLost(self._worker, self._lost or "it gave no answer") from None
+        with await self._ask(payload, room=1) as call:
+            return await call.answer()
 
     @asynccontextmanager
     async def stream(self, payload: object) -> AsyncIterator["AnswerStream"]:
         """One question, many answers; leaving the block abandons the rest."""
-        with await self._ask(payload, capacity=STREAM_ANSWERS) as answers:
-            yield AnswerStream(answers, self._unwrap, self._refuse_if_lost)
+        with await self._ask(payload, room=STREAM_ANSWERS) as call:
+            yield AnswerStream(call)
 
-    async def _ask(self, payload: object, capacity: int) -> Answers:
+    async def _ask(self, payload: object, room: int) -> Call:
         await trio.lowlevel.checkpoint_if_cancelled()
-        while len(self.queued) >= QUEUED_CALLS and self._lost is None:
+        while len(self.queued) >= QUEUED_CALLS and self._over is None:
             await self._room.park()
-        self._refuse_if_over()
-        sender, receiver = trio.open_memory_channel[Value[object] | Error](capacity)
-        self.queued.append(Call(payload, sender))
-        self._wake()
-        return receiver
+        if self._over is not None:
+            raise LeaseLost(self.worker, self._over)
+        call = Call(self, payload, room)
+        self._calls[call] = None
+        self.queued.append(call)
+        self._counter.asked(self)
+        return call
 
-    def _refuse_if_over(self) -> None:
-        self._refuse_if_lost()
-        if self.retired:
-            raise LeaseLost(self._worker, "the lease's block has ended")
-
-    def _refuse_if_lost(self) -> None:
-        if self._lost is not None:
-            raise LeaseLost(self._worker, self._lost)
-
-    def _unwrap(self, answer: Value[object] | Error) -> object:
-        if isinstance(answer, Error):
-            raise StepFailed(self._worker, str(answer.error) or type(answer.error).__name__) from answer.error
-        return answer.value
+    def hung_up(self, call: Call) -> None:
+        """The caller left the block of `call`."""
+        if call not in self._calls:
+            return
+        del self._calls[call]
+        if call.ticket is None:
+            self.queued.remove(call)
+            self._room.unpark()
+        self._counter.hung_up(call)
 
     # --- for the worker -----------------------------------------------------------------------------------------
 
-    def take(self) -> Call | None:
-        """The next question somebody still waits for."""
-        while self.queued:
-            call = self.queued.popleft()
-            self._room.unpark()
-            if not call.abandoned:
-                return call
-            call.answers.close()
-        return None
+    def take(self) -> Call:
+        """The question that has waited longest."""
+        call = self.queued.popleft()
+        self._room.unpark()
+        return call
+
+    def retire(self) -> None:
+        """The block has been left: calls that other tasks still hold are hung up, nothing more can be asked."""
+        if self._over is None:
+            self._over = BLOCK_ENDED
+            for call in tuple(self._calls):
+                call.revoke()
+                self.hung_up(call)
+            self._room.unpark_all()
 
     def lose(self, cause: str) -> None:
         """The worker is gone: everybody who waits on this lease learns it."""
-        self._lost = cause
-        while self.queued:
-            self.queued.popleft().answers.close()
-        self._room.unpark_all()
+        if self._over is None:
+            self._over = cause
+            for call in self._calls:
+                call.end(LeaseLost(self.worker, cause))
+            self._calls.clear()
+            self.queued.clear()
+            self._room.unpark_all()
 
 
 class AnswerStream:
     """Answers of one streaming call, in order. Iterate; it stops after the last one."""
 
-    def __init__(
-        self, answers: Answers, unwrap: Callable[[Value[object] | Error], object], ended: Callable[[], None]
-    ) -> None:
-        self._answers = answers
-        self._unwrap = unwrap
-        self._ended = ended
+    def __init__(self, call: Call) -> None:
+        self._call = call
 
     def __aiter__(self) -> "AnswerStream":
         return self
 
     async def __anext__(self) -> object:
         try:
-            answer = await self._answers.receive()
+            return await self._call.answer()
         except trio.EndOfChannel:
-            self._ended()
             raise StopAsyncIteration from None
-        return self._unwrap(answer)
