@@ -8,7 +8,9 @@ All three are read when the session opens.
 """
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 
 import attrs
@@ -26,7 +28,7 @@ from duplex_engine.model_plugins.contract import (
     WorkerSpec,
 )
 from duplex_engine.model_plugins.scripted.options import SCRIPTS, STEPPERS, ScriptedOptions, ScriptedPlan, plan_session
-from duplex_engine.model_plugins.scripted.performance import Memory, Stage
+from duplex_engine.model_plugins.scripted.performance import Memory, ScriptedFailure, Stage
 from duplex_engine.model_plugins.scripted.script import parse
 from duplex_engine.protocol.capabilities import Capabilities, Interrupt, TurnPolicy
 from duplex_engine.protocol.session_config import SessionConfig
@@ -103,7 +105,12 @@ class _Scripted(Behaviour):
         log.warning("scripted_plugin", notice=NOTICE)
         plan = attrs.evolve(self.plan(SessionConfig()), script=REHEARSED)
         async with rehearsal.epoch(plan, Memory(mark=0)) as epoch:
-            await self.converse(epoch)
+            _begin(epoch)
+            await self._rehearse(epoch)
+
+    @abstractmethod
+    async def _rehearse(self, epoch: Epoch) -> None:
+        """Give one answer."""
 
 
 class ScriptedNative(_Scripted, NativeDuplex):
@@ -116,6 +123,9 @@ class ScriptedNative(_Scripted, NativeDuplex):
         _begin(epoch)
         await Stage(epoch, self.options).play()
 
+    async def _rehearse(self, epoch: Epoch) -> None:
+        await Stage(epoch, self.options).play()
+
 
 class ScriptedTurns(_Scripted, TurnBased):
     """Plays turn by turn: each turn gets the next answer of the script."""
@@ -123,13 +133,20 @@ class ScriptedTurns(_Scripted, TurnBased):
     turn_policy = TurnPolicy.TURN
 
     async def converse(self, epoch: Epoch) -> None:
-        """Answer turn after turn."""
+        """Answer turn after turn; an answer that was told to fail does not end the context."""
         _begin(epoch)
-        await super().converse(epoch)
+        while True:
+            with suppress(ScriptedFailure):
+                await super().converse(epoch)
 
     async def answer(self, epoch: Epoch, turn: Turn, response: Response) -> None:
         """Play the next answer."""
         await Stage(epoch, self.options).answer(turn, response)
+
+    async def _rehearse(self, epoch: Epoch) -> None:
+        turn = await epoch.next_turn()
+        async with epoch.response(turn) as response:
+            await self.answer(epoch, turn, response)
 
 
 def ScriptedPlugin(**options: object) -> ScriptedNative | ScriptedTurns:  # noqa: N802 - stands for two classes
