@@ -155,14 +155,13 @@ class DuplexClient:
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> None:
         try:
-            return bool(await self._stack.__aexit__(exc_type, exc, traceback))
+            await self._stack.__aexit__(exc_type, exc, traceback)
         except BaseExceptionGroup as group:
             sole = sole_exception(group)
-            if sole is exc:
-                return False
-            raise sole from None
+            if sole is not exc:
+                raise sole from None
 
     async def close(self, *, timeout_s: float = 20.0) -> None:
         """Ask the server to end the session and wait for its word, at most `timeout_s` seconds. Never raises for it."""

@@ -37,7 +37,7 @@ PCM16_BYTES_PER_SAMPLE = 2
 DUPLEX_FIRST_UNIT_MS = 1000
 DUPLEX_UNIT_MS = 1000
 _LOUDNESS_WINDOW_MS = 20
-_SPEECH_OF_PEAK = 0.05
+_SPEECH_OF_PEAK = 0.1
 
 
 class Pace:
@@ -66,7 +66,7 @@ class Clip:
     def speech_bounds_s(self) -> tuple[float, float]:
         """Where sound begins and ends, in seconds, by loudness: the silence around a recording is nobody's speech.
 
-        Windows of 20 ms count from 5 % of the loudest one's RMS. A silent clip is speech from end to end.
+        Windows of 20 ms count from a tenth of the loudest one's RMS. A silent clip is speech from end to end.
         """
         samples = array("h")
         samples.frombytes(self.pcm16[: len(self.pcm16) // 2 * 2])

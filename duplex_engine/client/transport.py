@@ -4,6 +4,8 @@ Owns `ConnectFn` and the WebSocket handshake, keep-alive and close of the built-
 content and never reconnects.
 """
 
+import errno
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -92,7 +94,7 @@ async def open_stream(url: str, ssl_context: ssl.SSLContext | None = None) -> tr
     try:
         stream = await trio.open_tcp_stream(host, port)
     except OSError as error:
-        raise ConnectionLost(f"cannot connect to {public_part(url)}: {_innermost(error)}") from error
+        raise ConnectionLost(f"cannot connect to {public_part(url)}: {_reason(error)}") from error
     if parts.scheme != "wss":
         return stream
     secure = trio.SSLStream(
@@ -150,9 +152,13 @@ def _split(url: str) -> SplitResult:
     return parts._replace(scheme=scheme)
 
 
-def _innermost(error: BaseException) -> BaseException:
-    """trio reports all addresses it tried as one OSError around the real one."""
+def _reason(error: OSError) -> str:
+    """trio reports all addresses that it tried as one error around the real ones."""
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
-    return error if cause is None else _innermost(cause)
+    if isinstance(cause, OSError):
+        return _reason(cause)
+    if error.errno == errno.ECONNREFUSED:
+        return "connection refused (is the server running?)"
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror or str(error)
