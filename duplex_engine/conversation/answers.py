@@ -47,6 +47,7 @@ class Answers:
         self._known: dict[str, Answer] = {}
         self._fading: list[Answer] = []
         self._postponed: deque[Callable[[], None]] = deque()
+        self._resuming = False
         self.sounded = False
 
     # --- what is known ----------------------------------------------------------------------------------------
@@ -258,15 +259,17 @@ class Answers:
 
     def then(self, step: Callable[[], None]) -> None:
         """Do `step` now, or right after the last word of what is being interrupted."""
-        if self._postponed or self.interrupting:
+        if self.interrupting or (self._postponed and not self._resuming):
             self._postponed.append(step)
         else:
             step()
 
     def resume(self) -> None:
         """Do what waited, once nothing is being interrupted any more."""
+        self._resuming = True
         while self._postponed and not self.interrupting:
             self._postponed.popleft()()
+        self._resuming = False
 
     @property
     def playback(self) -> Mapping[str, int]:

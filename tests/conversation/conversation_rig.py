@@ -83,6 +83,7 @@ class Rig:
         self.effects: list[Effect] = []
         self.events: list[ServerEvent] = []
         self.alive: list[Any] = []
+        self.turns: list[Turn] = []
         self.ids: dict[Any, str] = {}
         self.clock_ms = 0.0
         self.perform(self.machine.opening())
@@ -99,6 +100,7 @@ class Rig:
                     said.append(event)
                     self.events.append(event)
                 case OfferTurn(turn=turn):
+                    self.turns.append(turn)
                     self.alive.append(turn)
                     self.ids[turn] = self._newest_response()
                 case InterruptResponses(reason=reason):
@@ -172,7 +174,7 @@ class Rig:
     @property
     def offered(self) -> Turn:
         """The newest turn offered."""
-        return next(effect.turn for effect in reversed(self.effects) if isinstance(effect, OfferTurn))
+        return self.turns[-1]
 
     def writes(self, text: str, **fields: Any) -> list[ServerEvent]:
         """A text item of the user."""
