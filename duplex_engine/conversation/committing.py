@@ -129,7 +129,7 @@ class Committing:
             case CommitOutcome.ANSWERED:
                 self._keep_turn({}, asked=False)
                 self.offer(ResponseOptions())
-            case _:
+            case CommitOutcome.WAITING:
                 self._keep_turn({}, asked=False)
 
     def _keep_turn(self, flags: Mapping[str, object], *, asked: bool) -> None:

@@ -133,7 +133,7 @@ class Listening:
         elif change.kind == "started" and not turn.speaking and detection is not None:
             turn.overlaps = self._answering(estimated=True)
             self._speech.start(change.at_ms)
-            turn.speech = True
+            turn.buffered = turn.speech = True
             padding = max(detection.prefix_padding_ms, PREFIX_MS)
             self._speech.keep(NOTHING, before_ms=change.voiced_ms + padding)
         elif change.kind == "stopped" and turn.speaking:

@@ -270,9 +270,7 @@ class Conversation:
 
     def _update(self, command: UpdateSession) -> None:
         scene = self._scene
-        config = patch_config(
-            scene.config, command.session, capabilities=scene.capabilities, limits=scene.limits
-        )
+        config = patch_config(scene.config, command.session, capabilities=scene.capabilities, limits=scene.limits)
         if config.voice != self._scene.config.voice and (self._answers.sounded or self._speech.now_ms):
             raise ProtocolViolation(
                 "voice_update_after_audio_unsupported", "the voice can be chosen before any audio only", "session.voice"
