@@ -22,12 +22,12 @@ from duplex_engine.conversation.items import Item, Items
 from duplex_engine.conversation.playback import Cursor, Ledger
 from duplex_engine.conversation.projection.functions import call_item, say_call
 from duplex_engine.conversation.projection.responses import AnswerProjection
-from duplex_engine.conversation.projection.session import error_event
 from duplex_engine.conversation.scene import Scene
 from duplex_engine.conversation.turns import Happening
 from duplex_engine.errors import CodedError
 from duplex_engine.protocol.capabilities import Interrupt
 from duplex_engine.protocol.commands import ResponseOptions
+from duplex_engine.protocol.errors import error_from
 from duplex_engine.protocol.events import OutputAudioCleared
 
 DELTA_MS = 500
@@ -173,7 +173,7 @@ class Answers:
             self._let_out(answer)
         answer.status = ended.status
         if ended.status is ResponseStatus.FAILED:
-            self._scene.say(error_event(CodedError(ended.reason, ended.message or "the answer failed")))
+            self._scene.say(error_from(CodedError(ended.reason, ended.message or "the answer failed")))
         elif ended.yielded:
             self._say.listen(answer, ended.listen_reason)
         elif ended.reason == CONTINUATION_LIMIT and self._scene.config.native:

@@ -42,7 +42,6 @@ from duplex_engine.conversation.listening import Listening
 from duplex_engine.conversation.pending import Pending
 from duplex_engine.conversation.playback import Ledger
 from duplex_engine.conversation.projection.input import Listens
-from duplex_engine.conversation.projection.session import error_event
 from duplex_engine.conversation.scene import Scene, random_id
 from duplex_engine.conversation.speech import Speech
 from duplex_engine.conversation.stopping import Stopping
@@ -73,6 +72,7 @@ from duplex_engine.protocol.commands import (
     TruncateItem,
     UpdateSession,
 )
+from duplex_engine.protocol.errors import error_from
 from duplex_engine.protocol.events import (
     HeartbeatAcknowledged,
     SessionClosed,
@@ -176,13 +176,13 @@ class Conversation:
                 self._obeyed[type(command)](command)
         except CodedError as error:
             scene.discard()
-            scene.say(error_event(error, command.event_id))
+            scene.say(error_from(error, command.event_id))
         return scene.take()
 
     def refuse(self, error: CodedError, event_id: str | None) -> list[SyncEffect]:
         """Something was refused before it came here: tell the client."""
         if not self._ended:
-            self._scene.say(error_event(error, event_id))
+            self._scene.say(error_from(error, event_id))
         return self._scene.take_sync()
 
     def learn(self, fact: Fact) -> list[SyncEffect]:
@@ -361,7 +361,7 @@ class Conversation:
             self._answers.call(fact.call)
 
     def _refused(self, fact: InputRefused) -> None:
-        self._scene.say(error_event(CodedError(fact.code, fact.message)))
+        self._scene.say(error_from(CodedError(fact.code, fact.message)))
 
 
 def _hearing(config: SessionConfig) -> object:
