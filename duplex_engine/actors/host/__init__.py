@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from duplex_engine.errors import DuplexError
+from duplex_engine.errors import DuplexError, ServiceFailed
 from duplex_engine.model_plugins.contract import Progress, Result, Work, WorkerSpec
 
 
@@ -27,4 +27,12 @@ class Host(Protocol):
     """Opens steppers."""
 
     def open(self, spec: WorkerSpec, progress: Progress) -> AbstractAsyncContextManager[HostedStepper]:
-        """Load the stepper of `spec` for the block; leaving the block ends the device program for certain."""
+        """Load the stepper of `spec` for the block; leaving the block ends the device program for certain.
+
+        Raises ServiceFailed when loading raised DuplexError: the stepper says that trying again would not help.
+        """
+
+
+def refused(spec: WorkerSpec, why: object) -> ServiceFailed:
+    """The stepper of `spec` cannot be loaded on this machine."""
+    return ServiceFailed(f"worker {spec.name!r} cannot be loaded: {why}")

@@ -10,7 +10,8 @@ from typing import cast
 
 import trio
 
-from duplex_engine.actors.host import HostedStepper
+from duplex_engine.actors.host import HostedStepper, refused
+from duplex_engine.errors import DuplexError
 from duplex_engine.model_plugins.contract import Progress, Result, TimedStepper, Work, WorkerSpec
 from duplex_engine.model_plugins.registry import resolve
 
@@ -20,9 +21,12 @@ class InlineHost:
 
     @asynccontextmanager
     async def open(self, spec: WorkerSpec, progress: Progress) -> AsyncIterator[HostedStepper]:
-        """Load here and now."""
-        stepper = cast("type[TimedStepper]", resolve(spec.stepper))(**spec.arguments)
-        stepper.load(progress)
+        """Load here and now. Raises ServiceFailed when the stepper says that it cannot be loaded here."""
+        try:
+            stepper = cast("type[TimedStepper]", resolve(spec.stepper))(**spec.arguments)
+            stepper.load(progress)
+        except DuplexError as refusal:
+            raise refused(spec, refusal) from refusal
         try:
             yield _InlineStepper(stepper)
         finally:

@@ -1,16 +1,17 @@
 """Frames on the pipe between a process host and its child: a length, then a pickled message.
 
-Owns the framing and the five messages. Both ends are our own processes on an inherited socket, so pickle is safe here
-and carries whatever payload a plugin chose. Never waits: reading and writing is the caller's.
+Owns the framing and the messages. Both ends are our own processes on an inherited socket, so pickle is safe here and
+carries whatever payload a plugin chose. Never waits: reading and writing is the caller's.
 """
 
 import pickle
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
 
+from duplex_engine.errors import DuplexError
 from duplex_engine.model_plugins.contract import Result, Work
 
 LENGTH: Final = struct.Struct("<Q")
@@ -18,10 +19,15 @@ LENGTH: Final = struct.Struct("<Q")
 
 @attrs.frozen
 class Load:
-    """Parent to child: import this stepper, build it with these arguments, load it."""
+    """Parent to child: import this stepper, build it with these arguments, load it.
+
+    `path`: where the parent finds modules. `nice`: priority to add.
+    """
 
     stepper: str
     arguments: Mapping[str, object]
+    path: Sequence[str]
+    nice: int
 
 
 @attrs.frozen
@@ -35,6 +41,13 @@ class Loading:
 @attrs.frozen
 class Loaded:
     """Child to parent: ready to step."""
+
+
+@attrs.frozen
+class Refused:
+    """Child to parent: the stepper cannot be loaded here, and trying again would not help; the child ends."""
+
+    cause: str
 
 
 @attrs.frozen
@@ -52,7 +65,11 @@ class Crashed:
     traceback: str
 
 
-PipeMessage = Load | Work | Loading | Loaded | Stepped | Crashed
+PipeMessage = Load | Work | Loading | Loaded | Refused | Stepped | Crashed
+
+
+class RemoteError(DuplexError):
+    """What a stepper raised for one item, in words: exceptions of any class might not survive the pipe."""
 
 
 def pack(message: PipeMessage) -> bytes:
@@ -75,6 +92,6 @@ class Unpacker:
             end = LENGTH.size + length
             if len(self._buffer) < end:
                 return
-            body = bytes(self._buffer[LENGTH.size : end])
+            body = self._buffer[LENGTH.size : end]
             del self._buffer[:end]
             yield pickle.loads(body)
