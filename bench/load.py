@@ -19,6 +19,8 @@ import sys
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import attrs
 import trio
@@ -29,7 +31,12 @@ from duplex_engine.testing.marks import MarkReader
 UNIT_S = 0.08
 SCRIPT = 'forever { listen 5; speak "one two three four five six seven eight nine ten" for 8 }'
 APPEND = json.dumps(
-    {"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(2560)).decode(), "format": "pcm16", "sample_rate_hz": 16000}
+    {
+        "type": "input_audio_buffer.append",
+        "audio": base64.b64encode(bytes(2560)).decode(),
+        "format": "pcm16",
+        "sample_rate_hz": 16000,
+    }
 ).encode()
 OPEN = json.dumps(
     {"type": "session.update", "session": {"turn_detection": None, "extra_body": {"auto_response": True}}}
@@ -126,7 +133,16 @@ def percentile(values: list[float], share: float) -> float:
 def start_server(port: int, sessions: int) -> subprocess.Popen[bytes]:
     """The server in another process, ready."""
     command = [sys.executable, "-m", "duplex_engine.server", "--plugin", "scripted", "--port", str(port)]
-    command += ["--option", "mode=native", "--option", f"script={SCRIPT}", "--max-sessions", str(sessions + 8), "--log-level", "warning"]
+    command += [
+        "--option",
+        "mode=native",
+        "--option",
+        f"script={SCRIPT}",
+        "--max-sessions",
+        str(sessions + 8),
+        "--log-level",
+        "warning",
+    ]
     server = subprocess.Popen(command)
     for _ in range(200):
         try:
@@ -146,7 +162,7 @@ def metrics(port: int) -> dict[str, float]:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process."""
-    fields = open(f"/proc/{pid}/stat").read().rsplit(") ", 1)[1].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -179,20 +195,34 @@ def main() -> None:
     report(callers, spent, left, chosen.seconds)
 
 
+def say(name: str, values: list[float]) -> None:
+    """One line of percentiles."""
+    p50, p99, most = (percentile(values, share) for share in (0.5, 0.99, 1))
+    print(f"{name} ms: p50 {p50:.2f}  p99 {p99:.2f}  max {most:.2f}  n {len(values)}")
+
+
+def found_faults(callers: list[Caller]) -> Iterator[str]:
+    """Everything that should not have been seen."""
+    for caller in callers:
+        yield from (f"caller {caller.number}: {fault}" for fault in caller.faults)
+        if caller.open:
+            yield f"caller {caller.number}: {len(caller.open)} responses without a terminal"
+        if len(caller.interruptions) != 1:
+            yield f"caller {caller.number}: {len(caller.interruptions)} interruptions"
+    marks = Counter(caller.marks.mark for caller in callers)
+    yield from (f"{count} callers heard mark {mark}" for mark, count in marks.items() if count > 1)
+
+
 def report(callers: list[Caller], spent: float, left: dict[str, float], seconds: float) -> None:
     """Figures, then faults."""
     turnarounds = [value for caller in callers for value in caller.turnarounds]
     cuts = [value for caller in callers for value in caller.interruptions]
     statuses = Counter(status for caller in callers for status in caller.done.values())
-    faults = [f"caller {caller.number}: {fault}" for caller in callers for fault in caller.faults]
-    faults += [f"caller {caller.number}: {len(caller.open)} responses without a terminal" for caller in callers if caller.open]
-    faults += [f"caller {caller.number}: {len(caller.interruptions)} interruptions" for caller in callers if len(caller.interruptions) != 1]
-    marks = Counter(caller.marks.mark for caller in callers)
-    faults += [f"{count} callers heard mark {mark}" for mark, count in marks.items() if count > 1]
+    faults = list(found_faults(callers))
     appends = len(callers) * int(seconds / UNIT_S)
     print(f"{len(callers)} sessions, {seconds:g} s; responses: {dict(statuses)}")
-    print(f"turnaround ms: p50 {percentile(turnarounds, .5):.2f}  p99 {percentile(turnarounds, .99):.2f}  max {percentile(turnarounds, 1):.2f}")
-    print(f"cancel to response.done ms: p50 {percentile(cuts, .5):.2f}  p99 {percentile(cuts, .99):.2f}")
+    say("turnaround", turnarounds)
+    say("cancel to response.done", cuts)
     print(f"server CPU: {spent:.2f} s, {1e6 * spent / appends:.0f} us per append")
     print({name: value for name, value in left.items() if "seats" in name or "tasks" in name or "sessions" in name})
     for fault in faults[:20]:
