@@ -1,4 +1,7 @@
-"""How values look in `ga` events. Owns the shape of flat metadata. Never holds state."""
+"""The session's values as the wire shows them in `ga`.
+
+Owns the flat form of metadata. Never holds state.
+"""
 
 import json
 from collections.abc import Mapping
