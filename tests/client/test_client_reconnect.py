@@ -323,6 +323,67 @@ async def test_a_server_that_stops_reading_costs_the_connection_not_half_a_frame
     nursery.cancel_scope.cancel()
 
 
+async def test_a_frame_that_broke_off_is_sent_again_whole(autojump_clock, nursery):
+    async def stalling(line: Line) -> None:
+        await line.open()
+        await trio.sleep(2)
+        await line.cut()
+        while True:
+            await line.receive()
+
+    # In lockstep a frame is either read completely or its writer learns that it was not.
+    peer = Peer(nursery, stalling, resume_quietly, pair=trio.testing.lockstep_stream_pair)
+    async with DuplexClient(URL, connect=peer.connect) as client:
+        for number in range(10):
+            await client.send({"type": "some.event", "event_id": str(number)})
+    sent = [event["event_id"] for line in peer.lines for event in line.received if event["type"] == "some.event"]
+    assert sent == [str(number) for number in range(10)]
+    assert 0 < sum(event["type"] == "some.event" for event in peer.lines[0].received) < 10
+
+
+async def test_cancelling_a_slow_send_leaves_no_half_frame(autojump_clock, nursery):
+    async def slow(line: Line) -> None:
+        await line.open()
+        await trio.sleep(3)
+        await line.serve_until_closed()
+
+    peer = Peer(nursery, slow, pair=trio.testing.lockstep_stream_pair)
+    async with DuplexClient(URL, connect=peer.connect) as client:
+        for number in range(10):
+            with trio.move_on_after(0.1):
+                await client.send({"type": "some.event", "event_id": str(number), "padding": "x" * 1000})
+        await client.send({"type": "last.event"})
+    assert len(peer.attempts) == 1
+    kinds = [event["type"] for event in peer.lines[0].received]
+    assert kinds[-2:] == ["last.event", "session.close"]
+
+
+async def test_each_success_gives_all_attempts_back(autojump_clock, nursery):
+    async def resume_and_drop(line: Line) -> None:
+        await line.resume()
+        await line.cut()
+
+    peer = Peer(nursery, open_and_drop, *[resume_and_drop] * 7, resume_quietly)
+    async with DuplexClient(URL, connect=peer.connect):
+        await trio.sleep(30)
+    waits = [after - before for before, after in zip(peer.attempts[1:], peer.attempts[2:], strict=False)]
+    assert [round(wait, 6) for wait in waits] == [0.25] * 7
+
+
+async def test_a_connection_that_breaks_after_the_close_was_sent_is_closed(autojump_clock, nursery):
+    async def script(line: Line) -> None:
+        await line.open()
+        await line.receive("session.close")
+        await line.cut()
+
+    peer = Peer(nursery, script)
+    async with DuplexClient(URL, connect=peer.connect) as client:
+        await client.close()
+        assert trio.current_time() < 0.1
+        assert [event async for event in client.events()] == []
+    assert len(peer.attempts) == 1
+
+
 async def test_nothing_is_left_behind(autojump_clock, nursery):
     before = len(trio.lowlevel.current_root_task().child_nurseries)
     peer = Peer(nursery, serve_quietly)

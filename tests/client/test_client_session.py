@@ -5,6 +5,7 @@ import re
 import pytest
 import trio
 from client_peer import SESSION_ID, Line, Peer, refuse, serve_quietly
+from trio_websocket import ConnectionClosed
 
 from duplex_engine.client import (
     AudioFormat,
@@ -318,6 +319,24 @@ async def test_close_waits_for_the_server_but_not_for_ever(autojump_clock, nurse
         assert trio.current_time() - start == pytest.approx(20)
         assert [event async for event in client.events()] == []
     nursery.cancel_scope.cancel()
+
+
+async def test_an_orderly_end_is_orderly_on_the_wire_too(autojump_clock, nursery):
+    reasons = []
+
+    async def script(line: Line) -> None:
+        await line.open()
+        await line.receive("session.close")
+        await line.say("session.closed", session_id=SESSION_ID, reason="client_close")
+        try:
+            await line.receive()
+        except ConnectionClosed as closed:
+            reasons.append(closed.reason.code)
+
+    async with DuplexClient(URL, connect=Peer(nursery, script).connect):
+        pass
+    await trio.testing.wait_all_tasks_blocked()
+    assert reasons == [1000]
 
 
 async def test_an_exception_tells_the_server_and_comes_out_alone(autojump_clock, nursery):
