@@ -134,8 +134,6 @@ ERRORS: Final[dict[str, ErrorRule]] = {
     "runtime_data_plane_text_without_audio": ErrorRule(_S, _OPEN, False),
 }
 
-TRY_AGAIN_LATER: Final = frozenset({"resource_exhausted", "warming_up", "draining"})
-
 
 def rule_of(code: str) -> ErrorRule:
     """The row of a code."""
@@ -181,10 +179,3 @@ def error_from(error: CodedError, event_id: str | None = None) -> ErrorEvent:
         event_id = error.event_id
     says = error.retryable if isinstance(error, AdmissionRefused) else None
     return error_event(error.code, error.message, event_id=event_id, param=error.param, retryable=says)
-
-
-def close_code_for(code: str) -> int:
-    """The WebSocket close code after an error that ends a connection (D-04): 1013 full, 1011 our fault, 1008 theirs."""
-    if code in TRY_AGAIN_LATER:
-        return 1013
-    return 1011 if rule_of(code).type is ErrorType.SERVER else 1008

@@ -1,13 +1,10 @@
 """The code table says what the wire contract says, row by row."""
 
-import pytest
-
 from duplex_engine.errors import AdmissionRefused, CodedError, ConfigRejected, ProtocolViolation
 from duplex_engine.protocol.errors import (
     ERRORS,
     Consequence,
     ErrorType,
-    close_code_for,
     error_event,
     error_from,
     error_type,
@@ -16,7 +13,12 @@ from duplex_engine.protocol.errors import (
 )
 from duplex_engine.protocol.events import UNSET
 
-REQUEST_CODES = """
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+REQUEST_CODES = words("""
     bad_event bad_audio invalid_json unknown_event event_too_large config_timeout invalid_session_config
     invalid_duplex_runtime_config ref_audio_required unsupported_ref_audio_path unsupported_nemotron_duplex_mode
     invalid_sliding_window_config session_exists unknown_session session_closed invalid_session_resume
@@ -28,20 +30,20 @@ REQUEST_CODES = """
     response_already_active response_not_active response_create_without_input text_only_turn_unsupported
     unsupported_native_response_options missing_item_id item_not_found invalid_function_call_output
     playback_item_mismatch playback_item_not_found playback_ack_too_late invalid_voice context_length_exceeded
-""".split()
+""")
 
-SERVER_CODES = """
+SERVER_CODES = words("""
     timeout engine_error engine_dead invalid_argument failed_precondition not_found stale_fence internal_error
     runtime_resume_failed realtime_input_failed session_update_aborted commit_aborted
     nemotron_function_call_parse_error server_vad_unavailable runtime_touch_failed runtime_signal_failed
     runtime_abort_failed runtime_append_failed runtime_append_task_failed runtime_data_plane_stream_failed
     runtime_data_plane_text_without_audio prefill_unavailable model_path_unavailable warming_up draining
     model_unavailable
-""".split()
+""")
 
-RATE_CODES = """
+RATE_CODES = words("""
     resource_exhausted engine_backpressure input_backpressure function_response_backlog output_overflow
-""".split()
+""")
 
 
 def test_types() -> None:
@@ -52,15 +54,15 @@ def test_types() -> None:
 
 
 def test_consequences() -> None:
-    ends = """
+    ends = words("""
         config_timeout session_exists resource_exhausted warming_up draining timeout prefill_unavailable
         model_path_unavailable invalid_session_resume session_resume_expired invalid_resume_token
         session_resume_conflict runtime_resume_failed engine_dead
-    """.split()
-    closes = """
+    """)
+    closes = words("""
         output_overflow realtime_input_failed model_unavailable runtime_append_task_failed
         runtime_data_plane_stream_failed
-    """.split()
+    """)
     expected = dict.fromkeys(ERRORS, Consequence.OPEN)
     expected |= dict.fromkeys(ends, Consequence.ENDS) | dict.fromkeys(closes, Consequence.CLOSES)
     assert {code: rule.consequence for code, rule in ERRORS.items()} == expected
@@ -77,26 +79,6 @@ def test_retrying() -> None:
 def test_a_code_of_a_plugin() -> None:
     assert rule_of("my_plugins_code").consequence is Consequence.OPEN
     assert error_type("my_plugins_code") == "invalid_request_error"
-
-
-@pytest.mark.parametrize(
-    ("code", "close_code"),
-    [
-        ("resource_exhausted", 1013),
-        ("warming_up", 1013),
-        ("draining", 1013),
-        ("engine_dead", 1011),
-        ("timeout", 1011),
-        ("internal_error", 1011),
-        ("config_timeout", 1008),
-        ("invalid_json", 1008),
-        ("unsupported_audio_format", 1008),
-        ("invalid_resume_token", 1008),
-        ("my_plugins_code", 1008),
-    ],
-)
-def test_close_codes(code: str, close_code: int) -> None:
-    assert close_code_for(code) == close_code
 
 
 def test_the_event() -> None:
