@@ -4,13 +4,13 @@ Owns the session's public face: opening and closing it, what the program sends, 
 playing, voice detection and resampling are the program's; connections are `reconnect.py`, responses `responses.py`.
 """
 
+import os
 import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
-from uuid import uuid4
 from weakref import WeakSet
 
 import attrs
@@ -375,7 +375,7 @@ class DuplexClient:
 
 
 def _new_event_id() -> str:
-    return f"evt_{uuid4().hex}"
+    return f"evt_{os.urandom(16).hex()}"
 
 
 def _stamped(event: Mapping[str, object] | SentCommand) -> tuple[str, str]:

@@ -123,7 +123,8 @@ class Credentials:
     """All it takes to continue a session in another process. Whoever holds the token owns the session: keep it secret.
 
     `last_server_event_seq` is the highest event number seen; the server replays what came after it. The token is spent
-    by the first successful resume, so take the credentials last, when the holder has stopped.
+    by the first successful resume, and leaving the client's block closes the session: to hand it over, let the other
+    process resume first, which cuts the holder off.
     """
 
     session_id: str = attrs.field(validator=validators.min_len(1))
