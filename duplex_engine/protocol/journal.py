@@ -84,7 +84,8 @@ class Journal:
                 self._overflow()
                 entry = self._entry(event)
         self._add(entry)
-        self._drop()
+        if not self._cursors:  # otherwise readers do it, when they move on
+            self._drop()
         return entry
 
     def purge(self, unwanted: Callable[[Entry], bool]) -> int:
