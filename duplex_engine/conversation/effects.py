@@ -17,16 +17,20 @@ from duplex_engine.protocol.session_config import SessionConfig
 Samples = npt.NDArray[np.float32]
 
 
+class Pause:
+    """One silence inside an utterance that may be its end; its identity tells it from a later one."""
+
+
 @attrs.define(eq=False)
 class Utterance:
     """The user's open turn as it grows: what a turn model may listen to before the turn is committed.
 
-    `chunks`: float32 mono samples at the model's input rate. `paused`: the detector sees silence that may be the end.
-    `over`: committed or thrown away; nothing changes any more. Identity is its key: a `Turn` carries the same object.
+    `chunks`: float32 mono samples at the model's input rate. `pause`: the silence that lasts now, None while
+    the user speaks. `over`: committed or thrown away; nothing changes any more. Identity is its key: a `Turn` carries the same object.
     """
 
     chunks: list[Samples] = attrs.Factory(list)
-    paused: bool = False
+    pause: Pause | None = None
     over: bool = False
     dropped: bool = False
 

@@ -3,7 +3,7 @@
 Owns the open turn, the sound just before it, and the session's audio clock. Never decides what a turn leads to.
 """
 
-from duplex_engine.conversation.effects import Overheard, Samples
+from duplex_engine.conversation.effects import Overheard, Pause, Samples
 from duplex_engine.conversation.items import ROOT, Items
 from duplex_engine.conversation.pending import OpenTurn, Recent
 from duplex_engine.conversation.scene import Scene
@@ -74,7 +74,7 @@ class Speech:
     def pause(self, *, paused: bool) -> None:
         """The detector sees silence that may be the end, or speech again."""
         if self.turn.samples:
-            self.turn.utterance.paused = paused
+            self.turn.utterance.pause = Pause() if paused else None
             self._scene.do(Overheard(self.turn.utterance))
 
     def finish(self, *, dropped: bool) -> OpenTurn:

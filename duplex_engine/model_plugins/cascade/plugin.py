@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import trio
 
 from duplex_engine.audio.vad import SpeechDetector
-from duplex_engine.conversation.effects import Message, Turn, Utterance
+from duplex_engine.conversation.effects import Message, Pause, Turn, Utterance
 from duplex_engine.errors import LeaseLost, StepFailed
 from duplex_engine.model_plugins.behaviours import TurnBased
 from duplex_engine.model_plugins.cascade import models
@@ -144,30 +144,37 @@ class DraftDesk:
         self._epoch = epoch
         self._nursery = nursery
         self._utterance: Utterance | None = None
+        self._pause: Pause | None = None
         self._draft: Draft | None = None
 
     async def listen_along(self) -> None:
         """Follow the open turn for ever."""
         while True:
             utterance = await self._epoch.overhear()
-            if utterance is not self._utterance or not (utterance.paused or utterance.over):
+            if utterance is not self._utterance:
                 self._drop()
-                if utterance is not self._utterance:
-                    self._nursery.start_soon(self._read_ahead)
                 self._utterance = utterance
-            if utterance.dropped:
+                self._nursery.start_soon(self._read_ahead)
+            if utterance.dropped or utterance.pause is not self._pause:
                 self._drop()
-            elif utterance.paused and not utterance.over and self._draft is None:
+            if utterance.pause is not None and not utterance.over and self._draft is None:
+                self._pause = utterance.pause
                 self._draft = self._begin(self._epoch.history, utterance)
 
     def draft_for(self, turn: Turn) -> Draft:
         """The draft that was made for this turn, if it still fits what was said and agreed; a new one otherwise."""
-        draft = self._draft if turn.utterance is self._utterance else None
-        if draft is not None and draft.history == tuple(turn.history) and draft.plan is self._epoch.plan:
+        draft, utterance = self._draft, turn.utterance
+        if (
+            draft is not None
+            and utterance is not None
+            and utterance.pause is self._pause
+            and draft.history == tuple(turn.history)
+            and draft.plan is self._epoch.plan
+        ):
             self._draft = None
             return draft
         self._drop()
-        return self._begin(turn.history, turn.utterance)
+        return self._begin(turn.history, utterance)
 
     async def _read_ahead(self) -> None:
         # The clock in the system prompt changes every minute and what stands behind it has to be read again: better
@@ -193,4 +200,4 @@ class DraftDesk:
     def _drop(self) -> None:
         if self._draft is not None:
             self._draft.discard()
-            self._draft = None
+        self._draft = self._pause = None
