@@ -38,7 +38,7 @@ class ServeConfig:
 
     `port` 0 asks the system for a free one. `api_key` None leaves the server open, which is refused on an address that
     others can reach unless `allow_anonymous`. `options` are the plugin's own settings, validated by the plugin.
-    `config_timeout_s`: how long a connection may take for its first message. `head_timeout_s`: for its request head.
+    `head_timeout_s`: how long a request may take to arrive. `write_deadline_s`: how long a client may take to read.
     """
 
     plugin: str = "cascade"
@@ -55,7 +55,6 @@ class ServeConfig:
     log_level: str = attrs.field(default="info", validator=_log_level)
     drain_grace_s: float = attrs.field(default=10.0, validator=_not_negative)
     write_deadline_s: float = attrs.field(default=5.0, validator=_positive)
-    config_timeout_s: float = attrs.field(default=10.0, validator=_positive)
     head_timeout_s: float = attrs.field(default=10.0, validator=_positive)
     max_connections: int = attrs.field(default=4096, validator=_positive)
     limits: Limits = attrs.Factory(Limits)
