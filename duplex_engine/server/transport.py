@@ -163,23 +163,29 @@ class FrameSocket(WebSocketConnection):
         self._close_handshake.set()
 
     async def _read_until_over(self) -> None:
-        data = self._trailing or await self._io.receive()
-        while data:
-            self._received_any = True
-            for piece in self._cutter.cut(data):
-                if isinstance(piece, bytes):
-                    self._deliver(piece)
-                elif isinstance(piece, Leftover):
-                    if not await self._obey_wsproto(piece.data):
-                        return
-                else:
-                    await self._fail(piece)
-                    return
-            if self._pong and not self._stream_lock.locked():
-                await self._write(b"", CONTROL_WRITE_S)
-            while self._inbox_bytes > INBOX_BYTES and self._close_reason is None:
-                await self._room.park()
-            data = await self._io.receive()
+        trailing, self._trailing = self._trailing, b""
+        going_on = not trailing or await self._digest(trailing)
+        while going_on:
+            # Nothing of what was read stays in a variable while the next bytes are waited for.
+            going_on = await self._digest(await self._io.receive())
+
+    async def _digest(self, data: bytes) -> bool:
+        """Act on received bytes; false when the socket is over, as it is when there are none."""
+        self._received_any = True
+        for piece in self._cutter.cut(data):
+            if isinstance(piece, bytes):
+                self._deliver(piece)
+            elif isinstance(piece, Leftover):
+                if not await self._obey_wsproto(piece.data):
+                    return False
+            else:
+                await self._fail(piece)
+                return False
+        if self._pong and not self._stream_lock.locked():
+            await self._write(b"", CONTROL_WRITE_S)
+        while self._inbox_bytes > INBOX_BYTES and self._close_reason is None:
+            await self._room.park()
+        return bool(data)
 
     def _deliver(self, message: Message) -> None:
         if self._close_reason is not None:

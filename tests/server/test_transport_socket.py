@@ -1,10 +1,16 @@
 """A WebSocket over memory streams, on the virtual clock."""
 
+import itertools
+
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transport_peer import BINARY, CLOSE, PING, PONG, TEXT, Peer, close_frame, echo, frame, header, serve
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 from trio_websocket import ConnectionClosed
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import CloseConnection, Ping, Pong, TextMessage
 
 from duplex_engine.errors import ProtocolViolation, TransportStalled
 from duplex_engine.server.http1 import HttpConnection
@@ -551,3 +557,37 @@ async def test_trio_websockets_own_calls_still_work(open_peer, autojump_clock):
     assert await peer.next_text() == b"abab"
     assert await peer.next_frame() == (BINARY, b"\x00")
     assert await peer.next_frame() == (CLOSE, b"\x0f\xa1")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.text(max_size=200), st.integers(0, 3)), max_size=6),
+    st.lists(st.integers(0, 5_000), max_size=12),
+)
+def test_a_wsproto_client_hears_its_echo_however_its_bytes_are_cut(messages, cuts):
+    client = Connection(ConnectionType.CLIENT)
+    wire = b""
+    for text, fragments in messages:
+        for _ in range(fragments):
+            wire += client.send(TextMessage("fragment ", message_finished=False)) + client.send(Ping(b"p"))
+        wire += client.send(TextMessage(text))
+
+    async def converse():
+        server, stream = memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, server, echo)
+            peer = Peer(stream)
+            await peer.upgrade()
+            edges = [0, *sorted(cut % (len(wire) + 1) for cut in cuts), len(wire)]
+            for a, b in itertools.pairwise(edges):
+                await peer.send(wire[a:b])
+                await wait_all_tasks_blocked()
+            await peer.send(client.send(CloseConnection(1000)))
+            return b"".join([part async for part in stream])
+
+    client.receive_data(trio.run(converse, clock=trio.testing.MockClock(autojump_threshold=0)))
+    events = list(client.events())
+    heard = [event.data for event in events if isinstance(event, TextMessage)]
+    assert heard == ["fragment " * fragments + text for text, fragments in messages]
+    assert isinstance(events[-1], CloseConnection)
+    assert {type(event) for event in events} <= {TextMessage, Pong, CloseConnection}
