@@ -6,8 +6,9 @@ belongs to the session and survives. Never numbers itself: the label on the wire
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +46,6 @@ class Epoch:
         self._offered: deque[tuple[Turn, Response]] = deque()
         self._alive: list[Response] = []
         self._utterance: Utterance | None = None
-        self._reason = "session_closed"
         self._cadence = Cadence(floor.unit_format.period_s)
         self._silent_units = 0
         self._running = False
@@ -59,26 +59,32 @@ class Epoch:
             with self.scope:
                 await plugin.converse(self)
                 raise EpochOver(f"{plugin.name}.converse returned; it has to run until it is cancelled")
+        except Exception as error:
+            self._withdraw_offers(partial(Response.failed, error=error))
+            raise
         finally:
             self.over.set()
-            self._withdraw_offers(self._reason)
+            self._withdraw_offers(Response.abandoned)
 
     async def end(self, reason: str) -> None:
         """Leave the epoch and wait until it is over. Takes no time on the clock."""
-        self._withdraw_offers(reason)
-        if not self._running:
-            return  # waiting for its start after a failure: the context is fresh anyway
-        self._reason = reason
-        for response in tuple(self._alive):
-            response.cut(reason)
-        self.scope.cancel(reason=reason)
-        await self.over.wait()
+        self.cut(reason)
+        if self._running:
+            await self.over.wait()
+
+    def cut(self, reason: str, status: ResponseStatus = ResponseStatus.CANCELLED) -> None:
+        """Order the epoch to be left, without waiting: for `end`, and for a session whose own scope is being left.
+
+        An epoch that waits for its start after a failure only loses its offers: its context is fresh anyway.
+        """
+        self._cut_responses(reason, status)
+        if self._running:
+            self.scope.cancel(reason=reason)
 
     async def interrupt(self, reason: str) -> None:
         """End every answer, alive or still to come; the context survives."""
-        self._withdraw_offers(reason)
-        for response in tuple(self._alive):
-            await response.end(reason)
+        for response in self._cut_responses(reason):
+            await response.over.wait()
 
     def offer(self, turn: Turn) -> None:
         """Queue a turn for the plugin."""
@@ -94,16 +100,17 @@ class Epoch:
         """Input arrived in the intake."""
         self._changed.unpark_all()
 
-    def fail_responses(self, reason: str) -> None:
-        """Order every answer to end as failed, without waiting (the epoch's scope is about to be left)."""
-        self._withdraw_offers(reason, ResponseStatus.FAILED)
-        for response in tuple(self._alive):
-            response.cut(reason, ResponseStatus.FAILED)
+    def _cut_responses(self, reason: str, status: ResponseStatus = ResponseStatus.CANCELLED) -> Sequence[Response]:
+        alive = tuple(self._alive)
+        for response in alive:
+            response.cut(reason, status)
+        self._withdraw_offers(partial(Response.cut, reason=reason, status=status))
+        return alive
 
-    def _withdraw_offers(self, reason: str, status: ResponseStatus = ResponseStatus.CANCELLED) -> None:
+    def _withdraw_offers(self, end: Callable[[Response], None]) -> None:
         while self._offered:
             _, response = self._offered.popleft()
-            response.cut(reason, status)
+            end(response)
             response.conclude()
 
     # --- for the plugin -----------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ class Epoch:
 
     async def next_turn(self) -> Turn:
         """The next committed turn that wants an answer. It stays offered until its response block is entered."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._check()
         while not self._offered:
             await self._changed.park()
         turn, _ = self._offered[0]
@@ -128,7 +135,7 @@ class Epoch:
 
     async def overhear(self) -> Utterance:
         """Wait until the user's open turn changes; then that turn."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._check()
         while self._utterance is None:
             await self._changed.park()
         utterance, self._utterance = self._utterance, None
@@ -137,7 +144,7 @@ class Epoch:
 
     async def next_unit(self, *, continuing: bool = False) -> AudioUnit:
         """The next unit of input; with `continuing`, silence when none is there in time."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._check()
         while (unit := self._take_unit()) is None:
             if not continuing:
                 await self._changed.park()
@@ -180,9 +187,10 @@ class Epoch:
     @asynccontextmanager
     async def response(self, turn: Turn | None = None) -> AsyncIterator[Response]:
         """Answer. Leaving the block ends the answer; an interruption leaves it early and execution goes on after it."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._check()
         response = self._enter(turn)
         self._alive.append(response)
+        self._silent_units = 0
         left_by_itself = False
         try:
             with response.scope:
@@ -195,13 +203,11 @@ class Epoch:
             raise
         finally:
             if not left_by_itself:
-                response.outlived(self._reason)
+                response.abandoned()
             self._alive.remove(response)
             response.conclude()
 
     def _enter(self, turn: Turn | None) -> Response:
-        if self.over.is_set():
-            raise EpochOver("this epoch has ended")
         if turn is None:
             return Response(self._floor)
         for offer in self._offered:
@@ -212,12 +218,17 @@ class Epoch:
 
     async def listen(self, reason: str = "model_listen") -> None:
         """The model decided to listen on this unit."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._check()
         self._floor.learn(ModelListened(reason))
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def heard(self, text: str, *, turn: Turn | None = None, final: bool = True) -> None:
         """Words recognised in a user turn (None: the newest)."""
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._check()
         self._floor.learn(UserHeard(text, turn, final))
         await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def _check(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.over.is_set():
+            raise EpochOver("this epoch has ended")

@@ -21,9 +21,9 @@ class Playout:
 
     rate_hz: int
     lead_s: float | None = None
-    _sent_bytes: int = 0
-    _sent_chars: int = 0
-    _zero: float | None = None
+    _sent_bytes: int = attrs.field(default=0, init=False)
+    _sent_chars: int = attrs.field(default=0, init=False)
+    _zero: float | None = attrs.field(default=None, init=False)
 
     async def until_due(self) -> None:
         """Return once the next sample is within the lead of being due."""

@@ -1,10 +1,11 @@
 """The response scope: one answer, from its opening to exactly one terminal.
 
-Owns the cancel scope of an answer and how it ended. The terminal is a synchronous append in a `finally`, so it cannot be
-lost; everything the answer says goes through check, act, yield, so nothing can be said after it was ended. Never decides
-to end itself: plugins leave the block, the session calls `end`.
+Owns the cancel scope of an answer and how it ended. The terminal is a synchronous append in a `finally`, so it cannot
+be lost; everything the answer says goes through check, act, yield, so nothing can be said after it was ended. Never
+decides to end itself: plugins leave the block, the session calls `end`.
 """
 
+import attrs
 import trio
 
 from duplex_engine.actors.floor import Floor
@@ -33,8 +34,9 @@ class Response:
         self.key: ResponseKey = self if key is None else key
         self._floor = floor
         self._playout = Playout(floor.unit_format.output_rate_hz, floor.lead_s)
-        self._frame_bytes = 2 * floor.unit_format.output_rate_hz * FRAME_MS // 1000
+        self._frame_bytes = 2 * (floor.unit_format.output_rate_hz * FRAME_MS // 1000)
         self._closed = False
+        self._left = False
         self._ending = ResponseEnded(key=self.key, status=ResponseStatus.COMPLETED)
 
     @classmethod
@@ -78,11 +80,18 @@ class Response:
 
     def yields(self, reason: str = "model_listen") -> None:
         """The answer ends because the model decided to listen."""
-        self._conclude_as(ResponseStatus.COMPLETED, self._ending.reason, yielded=True, listen_reason=reason)
+        if self._may_conclude():
+            self._ending = attrs.evolve(self._ending, yielded=True, listen_reason=reason)
 
     def finish(self, reason: str = "stop", usage: Usage | None = None) -> None:
         """Why the answer ends, and what it cost."""
-        self._conclude_as(self._ending.status, reason, usage=usage or self._ending.usage)
+        if self._may_conclude():
+            self._ending = attrs.evolve(self._ending, reason=reason, usage=usage or self._ending.usage)
+
+    def _may_conclude(self) -> bool:
+        if self._left:
+            raise ResponseOver("this response has ended")
+        return not self._closed  # cut, and its code has not noticed yet: the last word is not its own any more
 
     async def _check(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -98,55 +107,37 @@ class Response:
 
     def cut(self, reason: str, status: ResponseStatus = ResponseStatus.CANCELLED) -> None:
         """Order the block to be left, without waiting: for `end`, and for code that runs inside the block."""
-        if not self._closed:
-            self._conclude_as(status, reason)
-            self._closed = True
+        self._close(status, reason)
         self.scope.cancel(reason=reason)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """The plugin's code raised: the answer ends as failed, unless it had been cut before."""
-        if not self._closed:
-            self._conclude_as(ResponseStatus.FAILED, failure_code(error), message=str(error))
-            self._closed = True
+        code, message = failure(error)
+        self._close(ResponseStatus.FAILED, code, message)
 
-    def outlived(self, reason: str) -> None:
-        """The epoch around it is being left: the answer ends as cancelled, unless it had been cut before."""
-        if not self._closed:
-            self._conclude_as(ResponseStatus.CANCELLED, reason)
-            self._closed = True
+    def abandoned(self) -> None:
+        """The plugin's code was cancelled, but not by us: it gave the answer up. Unless it had been cut before."""
+        self._close(ResponseStatus.FAILED, "internal_error", "the model gave this answer up")
 
     def conclude(self) -> None:
         """Append the terminal, exactly once."""
-        self._closed = True
+        self._closed = self._left = True
         if not self.over.is_set():
             self._floor.learn(self._ending)
             self.over.set()
 
-    def _conclude_as(
-        self,
-        status: ResponseStatus,
-        reason: str,
-        *,
-        message: str = "",
-        yielded: bool = False,
-        listen_reason: str = "model_listen",
-        usage: Usage | None = None,
-    ) -> None:
-        self._ending = ResponseEnded(
-            key=self.key,
-            status=status,
-            reason=reason,
-            message=message,
-            yielded=yielded,
-            listen_reason=listen_reason,
-            usage=usage or self._ending.usage,
-        )
+    def _close(self, status: ResponseStatus, reason: str, message: str = "") -> None:
+        if not self._closed:
+            self._closed = True
+            self._ending = attrs.evolve(self._ending, status=status, reason=reason, message=message, yielded=False)
 
 
-def failure_code(error: Exception) -> str:
-    """The wire's error code for what a plugin's code raised."""
-    if isinstance(error, ExceptionGroup):
-        return failure_code(error.exceptions[0])
+def failure(error: BaseException) -> tuple[str, str]:
+    """The wire's error code, and words for the client, for what a plugin's code raised."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     if isinstance(error, CodedError):
-        return error.code
-    return "engine_error" if isinstance(error, LeaseLost | StepFailed) else "internal_error"
+        return error.code, error.message
+    if isinstance(error, LeaseLost | StepFailed):
+        return "engine_error", str(error)
+    return "internal_error", f"the model's code failed with {type(error).__name__}"

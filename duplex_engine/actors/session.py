@@ -48,7 +48,7 @@ from duplex_engine.conversation.effects import (
     SyncEffect,
     TrimJournal,
 )
-from duplex_engine.conversation.facts import Fact, ResponseAudio, ResponseEnded
+from duplex_engine.conversation.facts import Fact, ResponseAudio, ResponseEnded, ResponseStatus
 from duplex_engine.conversation.hearing import Ears
 from duplex_engine.conversation.machine import Conversation
 from duplex_engine.errors import CodedError, ConfigRejected, ProtocolViolation
@@ -161,6 +161,7 @@ class Session:
                 await self._obey_commands()
 
     def _say_last_words(self) -> None:
+        self._epoch.cut("session_closed")
         self._mailbox.close()
         self.intake.clear()
         self._opening.release_seat()
@@ -175,6 +176,7 @@ class Session:
         if not self._scope.cancel_called:
             self._ending = EndSession(reason, expired)
             self._scope.cancel(reason=reason)
+            self._epoch.cut("session_closed")
 
     @property
     def ending_reason(self) -> str:
@@ -316,7 +318,7 @@ class Session:
         if self._scope.cancel_called:
             return
         self._log.warning("output_overflow")
-        self._epoch.fail_responses("output_overflow")
+        self._epoch.cut("output_overflow", ResponseStatus.FAILED)
         self.end("output_overflow")
 
     def _purge(self, response_id: str) -> None:

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import wraps
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial, wraps
 
 import attrs
 import trio
@@ -12,15 +12,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcome import Error, Value
 
+from duplex_engine.actors.epoch import Epoch
 from duplex_engine.actors.host.inline import InlineHost
 from duplex_engine.actors.observations import Observation
-from duplex_engine.actors.supervisor import RestartBudget, keep_running
+from duplex_engine.actors.supervisor import RestartBudget, contain, keep_running
 from duplex_engine.actors.worker import Worker
 from duplex_engine.audio.intake import UnitIntake
 from duplex_engine.config import SessionLimits
-from duplex_engine.conversation.effects import Message
+from duplex_engine.conversation.effects import Message, Turn
 from duplex_engine.conversation.facts import Fact
-from duplex_engine.model_plugins.contract import HostKind, Progress, Result, UnitFormat, Work, WorkerSpec
+from duplex_engine.model_plugins.contract import (
+    EpochCause,
+    HostKind,
+    Lease,
+    Progress,
+    Result,
+    SessionPlan,
+    UnitFormat,
+    Work,
+    WorkerSpec,
+)
 
 UNIT = UnitFormat(rate_hz=16_000, samples=1_600, output_rate_hz=24_000)
 
@@ -216,3 +227,49 @@ class RememberingFloor:
     def facts(self, kind: type) -> list[Fact]:
         """The facts of one kind, in order."""
         return [fact for _, fact in self.said if isinstance(fact, kind)]
+
+
+# --- an epoch ----------------------------------------------------------------------------------------------------
+
+
+class NoLender:
+    """Lets nothing."""
+
+    def lease(
+        self, worker: str, specification: dict[str, object], timeout_s: float
+    ) -> AbstractAsyncContextManager[Lease]:
+        raise AssertionError("this epoch borrows nothing")
+
+
+@attrs.define
+class Model:
+    """A plugin that is only its `converse`."""
+
+    converse: Callable[[Epoch], Awaitable[None]]
+    name: str = "model"
+
+
+def new_epoch(floor: RememberingFloor) -> Epoch:
+    return Epoch(floor, NoLender(), SessionPlan(), None, EpochCause.OPENED)
+
+
+@asynccontextmanager
+async def conversing(
+    converse: Callable[[Epoch], Awaitable[None]], floor: RememberingFloor | None = None
+) -> AsyncIterator[tuple[Epoch, RememberingFloor]]:
+    """An epoch living `converse` for the block, and its floor; a crash of it is contained and raised by nobody."""
+    floor = floor or RememberingFloor()
+    epoch = new_epoch(floor)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(contain, partial(epoch.run, Model(converse)))
+        yield epoch, floor
+        nursery.cancel_scope.cancel()
+
+
+def new_turn() -> Turn:
+    return Turn(utterance=None, item_id=None, history=())
+
+
+def sound(seconds: float) -> bytes:
+    """Silence at the output rate, PCM16."""
+    return bytes(2 * round(seconds * UNIT.output_rate_hz))
