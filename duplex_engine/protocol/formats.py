@@ -84,5 +84,6 @@ def parse_encoding(name: object, *, allowed: frozenset[Encoding], param: str) ->
     encoding = _NAMES.get(name.lower()) if isinstance(name, str) else None
     if encoding is None or encoding not in allowed:
         known = ", ".join(sorted(e.value for e in allowed))
-        raise ProtocolViolation("unsupported_audio_format", f"audio format {name!r} is not one of {known}", param)
+        said = repr(name[:40]) if isinstance(name, str) else f"a {type(name).__name__}"
+        raise ProtocolViolation("unsupported_audio_format", f"audio format {said} is not one of {known}", param)
     return encoding
