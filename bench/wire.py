@@ -18,6 +18,7 @@ class LeanSocket:
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._buffer = bytearray()
+        self._farewell: str | None = None
 
     @classmethod
     async def connect(cls, host: str, port: int, target: str) -> "LeanSocket":
@@ -52,6 +53,8 @@ class LeanSocket:
             frames = list(self._cut())
             if frames:
                 return frames
+            if self._farewell is not None:
+                raise EOFError(self._farewell)
             data = await self._stream.receive_some(262_144)
             if not data:
                 raise EOFError("the server hung up")
@@ -72,7 +75,7 @@ class LeanSocket:
             if opcode == 1:
                 yield bytes(buffer[body : body + length])
             elif opcode == 8:
-                raise EOFError(f"closed with {bytes(buffer[body : body + length])!r}")
+                self._farewell = f"closed with {bytes(buffer[body : body + length])!r}"
             start = body + length
         del buffer[:start]
 
