@@ -144,6 +144,8 @@ class Creation:
 
     def _count(self, item: Item) -> None:
         """What the next answer has to answer: user items, and the output a call was waiting for."""
+        if item.message() is None:
+            return
         if item.type == "function_call_output" and self._scene.config.native:
             self._committing.native_owed = True
         elif item.role == "user" or item.type == "function_call_output":

@@ -81,6 +81,14 @@ class Ears:
             video_frames=append.video_frames,
         )
 
+    def drain(self) -> Heard | None:
+        """The client ends its turn: the sound that the resampler still held, which goes with CommitAudio; None: none."""
+        tail = self._decoder.drain()
+        if not len(tail):
+            return None
+        self._heard_samples += len(tail)
+        return Heard(samples=tail, speech=False, duration_ms=len(tail) * 1000 / self._rate_hz, rms=rms(tail))
+
     def reset_detector(self) -> None:
         """After a commit or a clear: what follows has nothing to do with what was."""
         self._window_part = SILENCE

@@ -49,6 +49,14 @@ class Listening:
         else:
             self._take(command, heard)
 
+    def take_rest(self, heard: Heard) -> None:
+        """The last sound of a turn that the client is about to commit."""
+        self._speech.pass_time(heard.samples)
+        if self._scene.config.native:
+            self._scene.do(Feed(heard.samples))
+        elif self._speech.turn.samples:
+            self._speech.keep(heard.samples)
+
     def _check(self, command: AppendAudio, heard: Heard) -> None:
         capabilities = self._scene.capabilities
         accepted = capabilities.required_inputs | capabilities.optional_inputs

@@ -163,7 +163,10 @@ class Conversation:
         return self._scene.take_sync()
 
     def obey(self, command: ClientCommand, heard: Heard | None = None) -> list[Effect]:
-        """What a client's command leads to; `heard` comes with AppendAudio. The last effect may take time."""
+        """What a client's command leads to. The last effect may take time.
+
+        `heard`: with AppendAudio what was heard of it, with CommitAudio the sound that the ears still held, if any.
+        """
         scene = self._scene
         try:
             if scene.closing:
@@ -173,6 +176,8 @@ class Conversation:
                     raise LocalProtocolError("an append is obeyed with what was heard of it")
                 self._listening.append(command, heard)
             else:
+                if heard is not None:
+                    self._listening.take_rest(heard)
                 self._obeyed[type(command)](command)
         except CodedError as error:
             scene.discard()

@@ -15,6 +15,7 @@ from conversation_rig import (
     error_of,
     feeds,
     only,
+    sound,
     types,
 )
 
@@ -29,7 +30,7 @@ from duplex_engine.conversation.commit import (
     decide_commit,
     decide_create,
 )
-from duplex_engine.conversation.effects import DropInput, OfferTurn, Overheard, ResetDetector
+from duplex_engine.conversation.effects import DropInput, Heard, OfferTurn, Overheard, ResetDetector
 from duplex_engine.conversation.facts import FunctionCall, FunctionCalled, ModelListened, ResponseStatus
 from duplex_engine.protocol.commands import (
     AcknowledgePlayback,
@@ -42,7 +43,7 @@ from duplex_engine.protocol.commands import (
     CreateResponse,
     ResponseOptions,
 )
-from duplex_engine.protocol.events import InputCommitted, ResponseListen, SpeechStarted
+from duplex_engine.protocol.events import InputCommitted, ResponseListen, SpeechStarted, SpeechStopped
 from duplex_engine.protocol.session_config import PlaybackPolicy, Profile
 
 C = CommitOutcome
@@ -278,6 +279,19 @@ def test_whoever_listens_along_hears_a_turn_grow_and_end():
     assert (utterances[0].over, utterances[0].dropped, utterances[0].sample_count) == (True, False, 12_800)
     places = [type(effect) for effect in rig.effects]
     assert places.index(OfferTurn) > max(place for place, kind in enumerate(places) if kind is Overheard)
+
+
+def test_the_sound_the_ears_still_held_belongs_to_the_turn():
+    rest = Heard(samples=sound(50, True), speech=False, duration_ms=50)
+    rig = Rig()
+    rig.appends(400, speech=True)
+    said = rig.obey(CommitAudio(response_create=True), rest)
+    assert rig.offered.utterance.sample_count == 16 * 450
+    assert only(said, SpeechStopped).audio_end_ms == 450
+    rig = Rig(MODEL_DECIDES, NATIVE)
+    rig.appends(400, speech=True)
+    rig.obey(CommitAudio(), rest)
+    assert [(len(feed.samples), feed.commit) for feed in feeds(rig.effects)][1:] == [(800, False), (0, True)]
 
 
 # --- clear --------------------------------------------------------------------------------------------------------
