@@ -216,10 +216,10 @@ def _in_words(summary: dict[str, Any]) -> str:
 
 
 def _interruption_in_words(interruption: dict[str, Any]) -> str:
-    if not interruption["cut"]:
+    if interruption["cut_by"] is None:
         return "the first answer was not cut"
     return (
-        f"speech to {interruption['by']} {_s(interruption['speech_to_cut_s'])}, "
+        f"speech to {interruption['cut_by']} {_s(interruption['speech_to_cut_s'])}, "
         f"audio after it {interruption['late_audio_bytes']} bytes"
     )
 

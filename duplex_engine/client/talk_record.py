@@ -206,6 +206,7 @@ class TalkRecord:
                 "response_id": answer.response_id,
                 "status": answer.status,
                 "reason": answer.reason,
+                "cut_by": answer.stopped_by,
                 "transcript": answer.transcript,
                 "heard_transcript": answer.heard_transcript,
                 "received_s": round(answer.received_s, 3),
@@ -221,12 +222,13 @@ class TalkRecord:
         began_s = self.utterances[1].speech_began_s
         cut = [answer for answer in self.answers_to(0) if answer.stopped_s is not None and answer.stopped_s >= began_s]
         if not cut:
-            return {"cut": False}
+            return {"cut_by": None}
+        done_s = cut[-1].done_s
         return {
-            "cut": True,
-            "by": cut[-1].stopped_by,
+            "cut_by": cut[-1].stopped_by,
             "speech_to_cut_s": _span(began_s, cut[-1].stopped_s),
-            "speech_to_response_done_s": _span(began_s, cut[-1].done_s),
+            # An answer that was said completely before it was cut has no `response.done` left to wait for.
+            "speech_to_response_done_s": None if done_s is None or done_s < began_s else _span(began_s, done_s),
             "late_audio_bytes": cut[-1].late_bytes,
         }
 

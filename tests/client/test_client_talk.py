@@ -41,6 +41,7 @@ class Assistant:
         self.spoke = False
         self.turns = 0
         self.open: str | None = None
+        self.said = False
         self.acknowledged: list[tuple[float, str, int]] = []
         self.appended_s = 0.0
 
@@ -82,15 +83,18 @@ class Assistant:
         await self.line.respond(self.open, text=f"This is answer {self.turns}.")
         for _ in range(round(self.answer_s / 0.2)):
             await self.line.audio(self.open, b"\1\0" * 4800)
-        if not self.endless_first or self.turns > 1:
+        self.said = not self.endless_first or self.turns > 1
+        if self.said:
             await self.line.done(self.open)
-            self.open = None
 
     async def cut(self) -> None:
         output = [{"content": [{"type": "output_audio", "transcript": "This is"}]}]
         details = {"type": "cancelled", "reason": "turn_detected"}
         assert self.open
-        await self.line.done(self.open, "cancelled", status_details=details, output=output)
+        if self.said:
+            await self.line.say("output_audio_buffer.cleared", response_id=self.open)
+        else:
+            await self.line.done(self.open, "cancelled", status_details=details, output=output)
         for _ in range(self.late):
             await self.line.audio(self.open, b"\1\0" * 10)
         self.open = None
@@ -183,7 +187,7 @@ def test_talking_over_the_answer_cuts_it(tmp_path, capsys):
     assert (first["status"], first["reason"], first["heard_transcript"]) == ("cancelled", "turn_detected", "This is")
     assert (second["status"], second["transcript"]) == ("completed", "This is answer 2.")
     assert [turn["question"]["transcript"] for turn in summary["turns"]] == ["question 1", "question 2"]
-    assert summary["interruption"]["by"] == "response.done"
+    assert summary["interruption"]["cut_by"] == "response.done"
     assert summary["interruption"]["speech_to_response_done_s"] == pytest.approx(GUARD_S, abs=0.03)
     assert summary["interruption"]["late_audio_bytes"] == 0
     assert first["heard_s"] == pytest.approx(1.5 + GUARD_S, abs=0.06)
@@ -193,6 +197,23 @@ def test_talking_over_the_answer_cuts_it(tmp_path, capsys):
     assert len(read_pcm16_wav(tmp_path / "answer-1.wav", sample_rate_hz=24_000)) == 6 * 48_000
     assert len(read_pcm16_wav(tmp_path / "answer-2.wav", sample_rate_hz=24_000)) == 6 * 48_000
     assert not (tmp_path / "answer.wav").exists()
+
+
+def test_an_answer_that_was_only_still_playing_is_cut_as_well(tmp_path, capsys):
+    code, _ = talk(tmp_path, Scripted(answer_s=6.0), "--json", interrupt=tone(1.2))
+    summary = json.loads(capsys.readouterr().out)
+    assert code == 0
+    first = summary["turns"][0]["answer"]
+    assert (first["status"], first["cut_by"]) == ("completed", "output_audio_buffer.cleared")
+    assert first["heard_s"] == pytest.approx(1.0 + GUARD_S, abs=0.06)
+    assert summary["interruption"]["speech_to_cut_s"] == pytest.approx(GUARD_S, abs=0.03)
+    assert summary["interruption"]["speech_to_response_done_s"] is None
+
+
+def test_speech_that_does_not_cut_is_reported_as_such(tmp_path, capsys):
+    code, _ = talk(tmp_path, Scripted(answer_s=6.0), interrupt=tone(0.5))
+    assert code == 0
+    assert "interruption  the first answer was not cut" in capsys.readouterr().out
 
 
 def test_the_summary_in_words(tmp_path, capsys):
