@@ -36,6 +36,11 @@ class Playout:
         if due - self.lead_s > now:
             await trio.sleep_until(due - self.lead_s)
 
+    async def until_played(self) -> None:
+        """Return once everything sent has had the time to be played; at once when nothing is paced."""
+        if self._zero is not None:
+            await trio.sleep_until(self._zero + self._sent_bytes / (2 * self.rate_hz))
+
     def advance(self, pcm: bytes, text: str) -> TextMark:
         """Note that `pcm` and `text` are going out now; the alignment after them."""
         self._sent_bytes += len(pcm)

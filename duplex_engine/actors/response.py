@@ -72,6 +72,11 @@ class Response:
         self._floor.learn(ResponseText(self.key, delta))
         await trio.lowlevel.cancel_shielded_checkpoint()
 
+    async def played_out(self) -> None:
+        """Wait until a listener who plays at pace has heard everything; at once for a plugin that does not pace."""
+        await self._check()
+        await self._playout.until_played()
+
     async def call(self, function: FunctionCall) -> None:
         """Ask the client to call a function."""
         await self._check()

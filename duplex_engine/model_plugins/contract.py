@@ -173,6 +173,12 @@ class Response(Protocol):
     async def text(self, delta: str) -> None:
         """Transcript (or text) without sound."""
 
+    async def played_out(self) -> None:
+        """Wait until a listener who plays at pace has heard everything; at once for a plugin that does not pace.
+
+        An interruption until then still cuts the answer.
+        """
+
     async def call(self, function: FunctionCall) -> None:
         """Ask the client to call a function."""
 

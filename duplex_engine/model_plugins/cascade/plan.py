@@ -9,8 +9,8 @@ from duplex_engine.model_plugins.contract import SessionPlan
 from duplex_engine.protocol.session_config import Profile, SessionConfig
 
 VOICES = ("joe",)
-LEAD_S = 1.5
-"""Sound leaves at most this long before it is due, so that most of an interrupted answer was never sent."""
+LEAD_S = 0.6
+"""Sound leaves at most this long before it is due: enough against jitter, and most of an interrupted answer was never sent."""
 TEMPERATURE = 0.3
 MAX_TOKENS = 160
 MAX_TOKENS_LIMIT = 2048

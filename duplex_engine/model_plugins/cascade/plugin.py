@@ -135,6 +135,7 @@ class CascadePlugin(TurnBased):
                 else:
                     await response.text(piece.text)
             response.finish("stop", draft.usage)
+            await response.played_out()
 
 
 class DraftDesk:
