@@ -1,7 +1,7 @@
 """Who is attached to a session: one guest at a time, the newest claimant wins.
 
-Owns the scope a guest lives in. A replaced guest is cancelled and needs no join: its reader can at most re-send what the
-journal holds, and its commands are refused by a look at its own scope before they act.
+Owns the scope a guest lives in. A replaced guest is cancelled and needs no join: its reader can at most re-send what
+the journal holds, and its commands are refused by a look at its own scope before they act.
 """
 
 from collections.abc import Callable, Iterator

@@ -13,10 +13,13 @@ from duplex_engine.protocol.formats import Encoding
 
 @attrs.define
 class Mailbox:
-    """Commands from the attached guest to the session, in order."""
+    """Commands from the attached guest to the session, in order.
+
+    `pending_bytes`: memory that the input in the queue will take once it is decoded.
+    """
 
     capacity: int
-    pending_bytes: int = 0
+    pending_bytes: int = attrs.field(default=0, init=False)
     _sender: trio.MemorySendChannel[ClientCommand] = attrs.field(init=False)
     _receiver: trio.MemoryReceiveChannel[ClientCommand] = attrs.field(init=False)
 
@@ -38,7 +41,7 @@ class Mailbox:
         self.pending_bytes += input_bytes(command)
 
     async def take(self) -> ClientCommand:
-        """The next command; raises trio.EndOfChannel never, SessionGone never: the mailbox outlives its reader."""
+        """The next command, once there is one."""
         command = await self._receiver.receive()
         self.pending_bytes -= input_bytes(command)
         return command

@@ -39,7 +39,7 @@ async def test_what_a_stepper_raises_is_raised(autojump_clock: MockClock) -> Non
 async def test_a_stepper_that_cannot_be_loaded_says_the_way_out() -> None:
     refusing = WorkerSpec(
         name="device",
-        stepper="hosted_steppers:HostedStepper",
+        stepper="actors_steppers:HostedStepper",
         arguments={"loading": "refuse"},
         host=HostKind.INLINE,
     )

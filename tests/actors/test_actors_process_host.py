@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import structlog
 import trio
-from hosted_steppers import Do
+from actors_steppers import Do
 from outcome import Error
 
 from duplex_engine.actors.host import HostedStepper, WorkerCrashed, process
@@ -53,7 +53,7 @@ def printed() -> Iterator[Printed]:
 
 
 def spec(**fields: object) -> WorkerSpec:
-    return WorkerSpec(**{"name": "device", "stepper": "hosted_steppers:HostedStepper", **fields})  # type: ignore[arg-type]
+    return WorkerSpec(**{"name": "device", "stepper": "actors_steppers:HostedStepper", **fields})  # type: ignore[arg-type]
 
 
 def no_progress(what: str, fraction: float) -> None:
@@ -185,7 +185,7 @@ async def test_a_child_that_exits_is_a_crash() -> None:
     ("fields", "error", "words"),
     [
         ({"arguments": {"loading": "crash"}}, WorkerCrashed, "worker 'device' raised: no such device"),
-        ({"stepper": "hosted_steppers:Nobody"}, WorkerCrashed, "has no attribute 'Nobody'"),
+        ({"stepper": "actors_steppers:Nobody"}, WorkerCrashed, "has no attribute 'Nobody'"),
         (
             {"arguments": {"loading": "refuse"}},
             ServiceFailed,
@@ -229,12 +229,12 @@ async def test_a_child_that_ignores_terminate_is_killed(printed: Printed, monkey
 ORPHANED = """
 import os, structlog, sys, trio
 sys.path[:] = {path!r}
-from hosted_steppers import Do
+from actors_steppers import Do
 from duplex_engine.actors.host.process import ProcessHost
 from duplex_engine.model_plugins.contract import Work, WorkerSpec
 
 async def main():
-    spec = WorkerSpec(name="orphan", stepper="hosted_steppers:HostedStepper")
+    spec = WorkerSpec(name="orphan", stepper="actors_steppers:HostedStepper")
     async with ProcessHost().open(spec, lambda what, fraction: None) as stepper, trio.open_nursery() as nursery:
         def announce(logger, name, event):
             os.write(1, str(stepper._process.pid).encode())
@@ -267,7 +267,7 @@ async def test_nothing_is_left_over_after_twenty_lives() -> None:
     async def live_and_crash() -> None:
         async with in_parallel:
             with pytest.raises(WorkerCrashed):
-                await ask_once("echo", stepper="hosted_steppers:Nobody")
+                await ask_once("echo", stepper="actors_steppers:Nobody")
 
     in_parallel = trio.CapacityLimiter(4)
     await live_and_crash()  # whatever is made once is made now

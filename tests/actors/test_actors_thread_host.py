@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import trio
-from hosted_steppers import Do
+from actors_steppers import Do
 
 from duplex_engine.actors.host.thread import ThreadHost
 from duplex_engine.errors import ServiceFailed
@@ -12,7 +12,7 @@ from duplex_engine.model_plugins.contract import Work, WorkerSpec
 
 
 def spec(**fields: object) -> WorkerSpec:
-    return WorkerSpec(**{"name": "device", "stepper": "hosted_steppers:HostedStepper", **fields})  # type: ignore[arg-type]
+    return WorkerSpec(**{"name": "device", "stepper": "actors_steppers:HostedStepper", **fields})  # type: ignore[arg-type]
 
 
 def do(what: str, argument: object = None) -> Work:
@@ -62,7 +62,7 @@ async def test_loading_that_raises_is_a_crash() -> None:
 
 async def test_leaving_waits_for_the_step_that_runs() -> None:
     async def step_and_be_cancelled() -> None:
-        fields = {"stepper": "hosted_steppers:PatientStepper", "arguments": {"events": (stepping, may_end, ended)}}
+        fields = {"stepper": "actors_steppers:PatientStepper", "arguments": {"events": (stepping, may_end, ended)}}
         async with ThreadHost().open(spec(**fields), lambda what, fraction: None) as stepper:
             await stepper.step(Work())
 

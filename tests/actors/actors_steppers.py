@@ -114,7 +114,7 @@ class PatientStepper:
         assert self._ended.is_set(), "closed in the middle of a step"
 
 
-class Unpicklable(Exception):  # noqa: N818
+class Unpicklable(Exception):
     """An exception that cannot be built again from its arguments."""
 
     def __init__(self, first: str, second: str) -> None:
