@@ -118,8 +118,10 @@ def configure(flags: argparse.Namespace, environment: Mapping[str, str]) -> Serv
 
 def _said(flags: argparse.Namespace) -> dict[str, object]:
     """The settings that flags spell, without those that were not given."""
+    given = {name: getattr(flags, name) for name in SETTING_FLAGS}
+    # By identity: port 0 and a grace of 0 s are equal to False, but they were said.
     settings: dict[str, object] = {
-        name: value for name in SETTING_FLAGS if (value := getattr(flags, name)) not in (None, False)
+        name: value for name, value in given.items() if value is not None and value is not False
     }
     if flags.option:
         settings["options"] = dict(flags.option)

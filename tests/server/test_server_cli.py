@@ -40,6 +40,11 @@ def test_every_flag_reaches_its_setting() -> None:
     assert config.limits.max_sessions == 3
 
 
+def test_a_flag_of_zero_is_said() -> None:
+    config = configured("--port", "0", "--drain-grace", "0")
+    assert (config.port, config.drain_grace_s) == (0, 0.0)
+
+
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "engine.toml"
     file.write_text(
