@@ -1,4 +1,4 @@
-"""The public test kit: a rig, callers, timelines, invariants and schedule exploration, for embedders and plugin authors.
+"""The public test kit, for embedders and plugin authors: a rig, callers, timelines, invariants, schedule exploration.
 
 `rig` opens an engine on a plugin, `caller` is somebody who talks to it, `timeline` is what was heard and when,
 `invariants` holds after every story, `schedules` runs a story under many schedules, `marks` reads the sound of the

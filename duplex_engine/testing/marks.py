@@ -60,7 +60,7 @@ class MarkReader:
         self._answers: dict[str, tuple[int, int]] = {}
 
     def hear(self, response_id: str, pcm: bytes) -> Marked:
-        """Check the next sound of a response: it goes on where the response's sound before ended, or begins an answer."""
+        """Check the next sound of a response: it goes on where its sound before ended, or begins an answer."""
         if response_id in self._answers:
             answer, position = self._answers[response_id]
             heard = self._continued(answer, position, pcm)

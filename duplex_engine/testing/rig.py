@@ -1,0 +1,175 @@
+"""A rig: an engine on a plugin and callers on the line, in one block, checked when it is left.
+
+Owns the opening and the final checks. What callers do is `caller.py`, what has to hold is `invariants.py`.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import trio
+
+from duplex_engine.actors.handle import Guest, SessionHandle
+from duplex_engine.actors.observations import Observation
+from duplex_engine.config import EngineConfig, Limits, SessionLimits
+from duplex_engine.engine import Engine, open_engine
+from duplex_engine.errors import ProtocolViolation, SessionGone
+from duplex_engine.model_plugins.contract import ModelPlugin
+from duplex_engine.model_plugins.scripted.plugin import ScriptedPlugin
+from duplex_engine.protocol.codec import decode_command
+from duplex_engine.protocol.session_config import Profile
+from duplex_engine.testing.caller import Caller
+from duplex_engine.testing.invariants import check_record
+from duplex_engine.testing.marks import MarkReader
+from duplex_engine.testing.timeline import Timeline
+
+NATIVE = {"extra_body": {"auto_response": True}}
+"""The session object of a session in which the model decides."""
+
+GLANCE_S = 0.05
+SETTLING_S = 60.0
+"""How long workers may take to take their slots back."""
+
+
+class EngineLine:
+    """A line inside the process: what a connection does, without a socket."""
+
+    def __init__(self, handle: SessionHandle) -> None:
+        self.handle = handle
+        self._guest: Guest | None = None
+        self._scope = trio.CancelScope()
+        self._reading = trio.Event()
+        self._reading.set()
+
+    async def send(self, *frames: bytes) -> None:
+        """Decode and submit, as a connection does."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._guest is None:
+            raise SessionGone("the line was hung up")
+        for frame in frames:
+            try:
+                self._guest.submit(decode_command(frame))
+            except ProtocolViolation as error:
+                self._guest.refuse(error)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def listen(
+        self, deliver: Callable[[bytes], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Follow the journal, unless reading is stopped."""
+        with self._scope, self.handle.attach() as guest:
+            self._guest = guest
+            task_status.started()
+            while batch := await guest.next_batch():
+                for entry in batch:
+                    deliver(entry.frame)
+                guest.wrote()
+                await self._reading.wait()
+        self._guest = None
+
+    def stop_reading(self) -> None:
+        """Take nothing any more: a peer whose receive window is full."""
+        self._reading = trio.Event()
+
+    def read_on(self) -> None:
+        """Take everything again."""
+        self._reading.set()
+
+    def hang_up(self) -> None:
+        """Drop the line."""
+        self._scope.cancel(reason="the caller hung up")
+
+
+class Rig:
+    """An engine under test, the callers it has had, and what they heard. Opened by `open_rig`."""
+
+    def __init__(self, engine: Engine, observed: list[Observation]) -> None:
+        self.engine = engine
+        self.observed = observed
+        self.callers: list[Caller] = []
+        self.handles: list[SessionHandle] = []
+        self.began_at = trio.current_time()
+
+    @property
+    def timeline(self) -> Timeline:
+        """What all callers heard, and when."""
+        return Timeline(self.began_at, self.callers)
+
+    @asynccontextmanager
+    async def caller(
+        self,
+        name: str | None = None,
+        session: Mapping[str, object] | None = None,
+        *,
+        profile: Profile = Profile.STRICT,
+        marks: bool = True,
+    ) -> AsyncIterator[Caller]:
+        """A caller for the block, with a session of its own; at the end of the block they say goodbye.
+
+        `session`: the Realtime session object; None: a native session if the model is native. `marks`: check that all
+        sound is this session's own (scripted plugin only). Raises ConfigRejected, AdmissionRefused.
+        """
+        if session is None and self.engine.capabilities.native:
+            session = NATIVE
+        handle = await self.engine.start_session(session, profile=profile)
+        self.handles.append(handle)
+        name = name or f"caller{len(self.callers) + 1}"
+        reader = MarkReader() if marks and self.engine.plugin.name == "scripted" else None
+        caller = Caller(name, EngineLine(handle), marks=reader)
+        self.callers.append(caller)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(caller.listens)
+            yield caller
+            if not caller.ended and not caller.hung_up:
+                caller.reads_on()
+                await caller.closes()
+
+    async def settles(self) -> None:
+        """Wait until nobody is left, and every slot has been taken back. Raises AssertionError."""
+        for _ in range(round(SETTLING_S / GLANCE_S)):
+            if self._at_rest:
+                break
+            await trio.sleep(GLANCE_S)
+        snapshot = self.engine.snapshot()
+        assert snapshot.seats_taken == 0, f"{snapshot.seats_taken} seats are still taken"
+        for name, worker in snapshot.workers.items():
+            assert worker.ready, f"worker {name!r} did not come back"
+            assert worker.free_slots == worker.slots, f"worker {name!r} misses slots: {worker}"
+
+    @property
+    def _at_rest(self) -> bool:
+        snapshot = self.engine.snapshot()
+        return snapshot.seats_taken == 0 and all(
+            worker.ready and worker.free_slots == worker.slots for worker in snapshot.workers.values()
+        )
+
+    def check(self) -> None:
+        """Everything that has to hold of every record. Raises AssertionError."""
+        lead_s = getattr(getattr(self.engine.plugin, "options", None), "lead_s", None)
+        for caller in self.callers:
+            check_record(caller, lead_s=lead_s)
+
+
+def open_rig(
+    plugin: ModelPlugin | None = None,
+    *,
+    limits: SessionLimits | None = None,
+    max_sessions: int | None = None,
+    **options: object,
+) -> AbstractAsyncContextManager[Rig]:
+    """An engine for the block. When the block has ended in peace, the invariants are checked.
+
+    `plugin`: the plugin under test; None: a scripted plugin with these `options`.
+    """
+    return _open_rig(
+        plugin or ScriptedPlugin(**options), Limits(max_sessions=max_sessions, session=limits or SessionLimits())
+    )
+
+
+@asynccontextmanager
+async def _open_rig(plugin: ModelPlugin, limits: Limits) -> AsyncIterator[Rig]:
+    observed: list[Observation] = []
+    async with open_engine(EngineConfig(limits=limits), plugin=plugin, observers=(observed.append,)) as engine:
+        rig = Rig(engine, observed)
+        yield rig
+        await rig.settles()
+    rig.check()
