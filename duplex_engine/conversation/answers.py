@@ -68,8 +68,7 @@ class Answers:
     @property
     def fading(self) -> list[Answer]:
         """Answers that are complete and still playing, as far as known or estimated."""
-        self._fading = [answer for answer in self._fading if self._ledger.playing(answer.cursor)]
-        return self._fading
+        return [answer for answer in self._fading if self._ledger.playing(answer.cursor)]
 
     @property
     def unacknowledged(self) -> bool:
@@ -188,7 +187,8 @@ class Answers:
         if answer.cut is not None:
             return ResponseEnded(key=fact.key, status=cancelled, reason=answer.cut, usage=fact.usage)
         if fact.status is cancelled:
-            self._scene.epoch += 1
+            # Given up without our asking. Other answers keep their label: it is raised with the last one.
+            self._scene.epoch += 0 if self.alive else 1
             self._cut(answer, fact.reason)
         return fact
 
@@ -205,7 +205,7 @@ class Answers:
         if answer.id not in self._known:
             return
         if not answer.cursor.stopped and answer.cursor.sent_ms:
-            self._fading.append(answer)
+            self._fading = [*self.fading, answer]
             scene.happened(Happening.ANSWER_GENERATED)
         elif not self.alive:
             scene.happened(Happening.ANSWER_OVER)
