@@ -1,7 +1,7 @@
 """A service: the workers of one plugin, kept running, warmed up, and ready or not.
 
-Owns supervision of workers and readiness. Workers are restarted one by one; one that exceeds its budget takes the service,
-and the engine, down. Never touches a session: epochs borrow slots through `lease`.
+Owns supervision of workers and readiness. Workers are restarted one by one; one that exceeds its budget takes the
+service, and the engine, down. Never touches a session: epochs borrow slots through `lease`.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -17,12 +17,12 @@ from duplex_engine.actors.floor import MuteFloor
 from duplex_engine.actors.host import Host
 from duplex_engine.actors.lease import WorkerLease
 from duplex_engine.actors.observations import Observe
-from duplex_engine.actors.supervisor import RestartBudget, keep_running
+from duplex_engine.actors.supervisor import RestartBudget, contain, keep_running
 from duplex_engine.actors.worker import Worker
 from duplex_engine.audio.intake import UnitIntake
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Turn, Utterance
-from duplex_engine.errors import LeaseLost
+from duplex_engine.errors import LeaseLost, ServiceFailed
 from duplex_engine.model_plugins.contract import EpochCause, HostKind, ModelPlugin, SessionPlan
 
 log = structlog.get_logger()
@@ -32,7 +32,7 @@ REHEARSED_UNITS = 5
 
 
 class Service:
-    """The workers of one plugin. `ready` is set while all of them are loaded and the plugin has been rehearsed."""
+    """The workers of one plugin. `ready` while all of them are loaded and the plugin has been rehearsed on them."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class Service:
     def lease(
         self, worker: str, specification: dict[str, object], timeout_s: float
     ) -> AbstractAsyncContextManager[WorkerLease]:
-        """A slot of the named worker for the block."""
+        """A slot of the named worker for the block. Raises LeaseLost when none comes in time, or there is no such one."""
         if worker not in self._workers:
             raise LeaseLost(worker, f"the plugin declares no such worker; it has {sorted(self._workers)}")
         return self._workers[worker].lease(specification, timeout_s)
 
     async def run(self) -> None:
-        """Keep all workers running; raises ServiceFailed when one cannot be."""
+        """Keep all workers running, and warm; raises ServiceFailed when one cannot be, or the first rehearsal fails."""
         async with trio.open_nursery() as nursery:
             for worker in self._workers.values():
                 nursery.start_soon(
@@ -85,18 +85,35 @@ class Service:
                     RestartBudget(),
                     partial(_log_crash, worker),
                 )
-            await self._rehearse()
-            self._rehearsed = True
-            self._changed.unpark_all()
-            await trio.sleep_forever()
+            await self._until(loaded=True)
+            failure = await contain(self._rehearse)
+            if failure is not None:
+                raise ServiceFailed(f"the rehearsal of {self._plugin.name!r} failed: {failure}") from failure
+            while True:
+                self._rehearsed = True
+                self._changed.unpark_all()
+                await self._until(loaded=False)
+                self._rehearsed = False
+                await self._until(loaded=True)
+                await self._rehearse_if_idle()
 
     @property
     def _loaded(self) -> bool:
         return all(worker.ready for worker in self._workers.values())
 
-    async def _rehearse(self) -> None:
-        while not self._loaded:
+    async def _until(self, *, loaded: bool) -> None:
+        while self._loaded != loaded:
             await self._changed.park()
+
+    async def _rehearse_if_idle(self) -> None:
+        """After a restart. Sessions that took slots at once are a rehearsal themselves, and need not wait for ours."""
+        await trio.lowlevel.checkpoint()
+        if all(worker.free_slots == worker.spec.slots for worker in self._workers.values()):
+            failure = await contain(self._rehearse)
+            if failure is not None:
+                log.warning("rehearsal_failed", plugin=self._plugin.name, exc_info=failure)
+
+    async def _rehearse(self) -> None:
         with trio.move_on_after(WARM_UP_LIMIT_S) as patience:
             await self._plugin.warm_up(MuteRehearsal(self, self._plugin, self._limits))
         if patience.cancelled_caught:
