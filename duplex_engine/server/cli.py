@@ -5,9 +5,9 @@ Exit codes: 0 stopped as asked, 1 the engine failed, 2 it could not start as tol
 """
 
 import argparse
+import json
 import os
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import metadata
@@ -142,13 +142,13 @@ def plugin_of(config: ServeConfig) -> ModelPlugin:
 
 
 def option(text: str) -> tuple[str, object]:
-    """A plugin's setting from `key=value`; a value that TOML reads as a number or a boolean is one, else it is text."""
+    """A plugin's setting from `key=value`; a value that JSON reads as a number or a boolean is one, else it is text."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
     try:
-        meant = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        meant = json.loads(value, parse_constant=str)
+    except ValueError:
         return key, value
     return key, meant if isinstance(meant, bool | int | float) else value
 

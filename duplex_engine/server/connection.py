@@ -22,14 +22,16 @@ log = structlog.get_logger()
 
 async def receive_caller(reception: Reception, stream: trio.abc.Stream) -> None:
     """Serve one connection to its end. Whatever goes wrong in it stays in it; only cancellation passes."""
-    if reception.full:
-        reception.metrics.refuse("too_many_connections")
+    try:
+        if reception.full:
+            reception.metrics.refuse("too_many_connections")
+            return
+        with reception.visit():
+            crash = await contain(partial(_answer_requests, reception, stream))
+        if crash is not None:
+            log.error("connection_crashed", exc_info=crash)
+    finally:
         await trio.aclose_forcefully(stream)
-        return
-    with reception.visit():
-        crash = await contain(partial(_answer_requests, reception, stream))
-    if crash is not None:
-        log.error("connection_crashed", exc_info=crash)
 
 
 async def _answer_requests(reception: Reception, stream: trio.abc.Stream) -> None:

@@ -56,10 +56,6 @@ class TextConsole:
         self._say(f"duplex-engine {__version__}, plugin {engine.plugin.name}")
         for model in engine.plugin.describe():
             self._say(f"  {describe_model(model)}")
-        if engine.capabilities.test_only:
-            self._say(
-                "  This plugin plays scripts: it is for tests and demonstrations only, nobody is listening to you."
-            )
 
     def observe(self, observation: Observation) -> None:
         """A bar on a terminal, else a line now and then."""

@@ -86,9 +86,10 @@ def _not_found(request: Request) -> Answer:
 
 def _health(reception: Reception) -> Answer:
     """Alive: from the first readiness on, whatever a worker is doing right now."""
-    if reception.warm:
+    reason = reception.why_not_ready
+    if reception.warm or reason is None:
         return _json(200, {"status": "healthy"})
-    return _json(503, {"status": "unhealthy", "reason": reception.why_not_ready})
+    return _json(503, {"status": "unhealthy", "reason": reason})
 
 
 def _ready(reception: Reception) -> Answer:

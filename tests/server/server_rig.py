@@ -72,10 +72,10 @@ class Caller(Peer):
             if opcode != PING:
                 return json.loads(payload)
 
-    async def hears(self, kind: str) -> dict[str, Any]:
-        """Events up to the next one of this type, which is returned."""
+    async def hears(self, kind: str, *, errors: bool = False) -> dict[str, Any]:
+        """Events up to the next one of this type, which is returned. `errors`: whether there may be any before it."""
         while (event := await self.next_event())["type"] != kind:
-            assert event["type"] != "error", event
+            assert errors or event["type"] != "error", event
         return event
 
     async def asks(self) -> dict[str, Any]:
@@ -117,6 +117,10 @@ class Rig:
         assert status.startswith("HTTP/1.1 101"), status
         return caller
 
+    def end_connections(self) -> None:
+        """What the server does when the time for last words is up."""
+        self._nursery.cancel_scope.cancel()
+
     @property
     def seats(self) -> int:
         return self.engine.snapshot().seats_taken
@@ -135,8 +139,8 @@ async def rigged(
     limits = Limits(max_sessions=max_sessions, session=session or SessionLimits())
     engine_config = EngineConfig(plugin="", limits=limits)
     async with open_engine(engine_config, plugin=plugin or Talker(), observers=(metrics.observe,)) as engine:
-        reception = Reception(engine, ServeConfig(**settings), metrics)
-        reception.warm = True
+        reception = Reception(engine, ServeConfig(**settings), metrics, warm=True)
         async with trio.open_nursery() as nursery:
-            yield Rig(engine, reception, metrics, nursery)
-            nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as connections:
+                yield Rig(engine, reception, metrics, connections)
+                connections.cancel_scope.cancel()

@@ -69,6 +69,9 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
         ("day=1979-05-27", ("day", "1979-05-27")),
         ("a=[1]", ("a", "[1]")),
         ("a=1\nb=2", ("a", "1\nb=2")),
+        ("a=NaN", ("a", "NaN")),
+        ("a=null", ("a", "null")),
+        ("a=False", ("a", "False")),
     ],
 )
 def test_an_option_is_a_number_a_boolean_or_text(text: str, meant: tuple[str, object]) -> None:
