@@ -1,9 +1,12 @@
 """Running a story under many schedules, and ending things at every step of it.
 
 Owns the runs. Trio's order of tasks is random by design; Hypothesis owns that randomness here, so that a schedule that
-fails can be found again. Time is virtual: a story of minutes takes milliseconds.
+fails fails again. Time is virtual: a story of minutes takes milliseconds.
+
+The environment variable `DUPLEX_SCHEDULES` asks for at least so many schedules everywhere.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 from duplex_engine.testing.rig import Rig
 
 EXAMPLES = 15
+MORE = "DUPLEX_SCHEDULES"
 Story = Callable[[], Awaitable[None]]
 
 
@@ -37,22 +41,30 @@ def explore(
     if story is None:
         return partial(explore, examples=examples)
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        phases=(Phase.reuse, Phase.generate),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.random_module())
-    def run(_: object) -> None:
-        run_story(story)
-
     def test() -> None:
-        run()
+        _under_many_schedules(partial(run_story, story), examples)
 
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         setattr(test, name, getattr(story, name))
     return test
+
+
+def _under_many_schedules(run: Callable[[], object], examples: int) -> None:
+    """Run something with Trio's choices, and the `random` module's, taken from `examples` different seeds."""
+
+    @settings(
+        max_examples=max(examples, int(os.environ.get(MORE, "0"))),
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.random_module())
+    def run_seeded(_: object) -> None:
+        run()
+
+    run_seeded()
 
 
 class Ending(Enum):
@@ -68,17 +80,25 @@ def cancel_at_every_checkpoint(
     story: Callable[[Rig], Awaitable[None]],
     ending: Ending,
     *,
-    stride: int = 1,
+    schedules: int = 2,
 ) -> int:
     """Run the story again and again, ending something after its 1st, 2nd, 3rd ... scheduling step, to the last.
 
     `opening` opens a fresh rig for each run. `story` has to bear an answer that is cut short; when the session is
-    ended, it is left. Each ending has to be over in no time, and the invariants hold. Returns the number of runs.
+    ended, it is left. Each ending has to be over in no time, and the invariants hold. All of it under `schedules`
+    different schedules. Returns the number of runs.
     """
-    step = 1
-    while _cancelled_at(step, opening, story, ending):
-        step += stride
-    return (step - 1) // stride
+    runs = 0
+
+    def run_all() -> None:
+        nonlocal runs
+        step = 1
+        while _cancelled_at(step, opening, story, ending):
+            step += 1
+        runs += step
+
+    _under_many_schedules(run_all, schedules)
+    return runs
 
 
 def _cancelled_at(
