@@ -110,7 +110,10 @@ class Desk:
         self._seats_taken -= 1
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse newcomers, wait up to `grace_s` for sessions to end by themselves, end the rest, return when none is left."""
+        """Refuse newcomers, wait up to `grace_s` for sessions to end by themselves, end the rest; returns when all left.
+
+        A later call may shorten the grace, never lengthen it.
+        """
         self._drain_at = min(self._drain_at, trio.current_time() + grace_s)
         with trio.move_on_at(self._drain_at):
             await self._all_left()
