@@ -51,6 +51,28 @@ async def test_words_without_sound_take_no_time(autojump_clock: MockClock) -> No
     assert playout.advance(sound(0.25), "") == TextMark(7, 750)
 
 
+async def test_everything_is_played_when_its_last_sample_is(autojump_clock: MockClock) -> None:
+    playout = Playout(RATE_HZ, lead_s=5.0)
+    await playout.until_played()
+    assert trio.current_time() == 0.0, "there was nothing to play"
+    for pause_s in (0.0, 3.0):
+        await trio.sleep(pause_s)
+        await playout.until_due()
+        playout.advance(sound(0.5), "")
+    await playout.until_played()
+    assert trio.current_time() == 3.5, "the second piece came late"
+    await playout.until_played()
+    assert trio.current_time() == 3.5
+
+
+async def test_unpaced_sound_counts_as_played_at_once(autojump_clock: MockClock) -> None:
+    playout = Playout(RATE_HZ)
+    await playout.until_due()
+    playout.advance(sound(0.5), "")
+    await playout.until_played()
+    assert trio.current_time() == 0.0
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     lead_s=st.floats(0.0, 2.0),

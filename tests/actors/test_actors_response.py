@@ -100,6 +100,15 @@ async def test_pacing_is_the_floors(autojump_clock: MockClock) -> None:
     assert [round(at, 6) for at, fact in floor.said if isinstance(fact, ResponseAudio)] == [0.0, 0.0, 0.1, 0.3, 0.5]
 
 
+async def test_a_paced_answer_can_last_until_it_has_been_played(autojump_clock: MockClock) -> None:
+    async def answering(response: Response) -> None:
+        await response.audio(sound(1.0))
+        await response.played_out()
+
+    floor = await answer_once(answering, RememberingFloor(lead_s=0.3))
+    assert [round(at, 6) for at, fact in floor.said if isinstance(fact, ResponseEnded)] == [1.0]
+
+
 @pytest.mark.parametrize(
     ("conclude", "ending"),
     [

@@ -188,6 +188,26 @@ async def test_a_lease_waits_for_a_worker_that_is_still_loading(autojump_clock: 
         nursery.cancel_scope.cancel()
 
 
+async def test_whoever_gives_up_waiting_makes_way_for_the_next(autojump_clock: MockClock) -> None:
+    async def give_up(worker: Worker) -> None:
+        with pytest.raises(LeaseLost):
+            async with worker.lease({}, 1.0):
+                pytest.fail("there was no slot")
+
+    async def be_served(worker: Worker) -> None:
+        await trio.sleep(0.1)
+        async with worker.lease({}, 10.0):
+            served.append(trio.current_time())
+
+    served: list[float] = []
+    async with running_worker(worker_spec(slots=1)) as (worker, _), trio.open_nursery() as nursery:
+        async with worker.lease({}, 1.0):
+            nursery.start_soon(give_up, worker)
+            nursery.start_soon(be_served, worker)
+            await trio.sleep(5.0)
+    assert served == [5.0]
+
+
 @under_schedules(100)
 async def test_slots_are_let_in_the_order_of_asking() -> None:
     served: list[int] = []
