@@ -137,6 +137,8 @@ def start_server(port: int, sessions: int) -> subprocess.Popen[bytes]:
         "--option",
         "mode=native",
         "--option",
+        "step_ms=0",
+        "--option",
         f"script={SCRIPT}",
         "--max-sessions",
         str(sessions + 8),
