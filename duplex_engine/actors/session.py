@@ -296,6 +296,8 @@ class Session:
         self._emit_all(self._machine.learn(fact))
         if type(fact) is ResponseEnded:
             self._observe(ResponseFinished(self.id, fact.status.value))
+            if fact.status is ResponseStatus.FAILED:
+                self._log.warning("response_failed", code=fact.reason, cause=fact.message)
 
     def history(self) -> Sequence[Message]:
         """The conversation so far."""
