@@ -1,7 +1,7 @@
 """An engine with a small real plugin, the server's connections in front of it, and callers on in-memory streams."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,8 +14,9 @@ from transport_peer import CLOSE, PING, TEXT, Peer, frame
 from duplex_engine.config import EngineConfig, Limits, SessionLimits
 from duplex_engine.conversation.effects import Turn
 from duplex_engine.engine import Engine, open_engine
+from duplex_engine.errors import ServiceFailed
 from duplex_engine.model_plugins.behaviours import TurnBased
-from duplex_engine.model_plugins.contract import Epoch, Response, UnitFormat
+from duplex_engine.model_plugins.contract import Epoch, HostKind, Progress, Response, UnitFormat, WorkerSpec
 from duplex_engine.protocol.capabilities import Capabilities, TurnPolicy
 from duplex_engine.protocol.wire_json import b64encode
 from duplex_engine.server.connection import receive_caller
@@ -48,6 +49,21 @@ class Talker(TurnBased):
         for number in range(self.pieces):
             await response.audio(bytes(2 * int(PIECE_S * 24_000)), text=f"word{number} ")
             await trio.sleep(PIECE_S)
+
+
+class NoWeights:
+    """A stepper that cannot load, and knows that trying again is no use."""
+
+    def load(self, progress: Progress) -> None:
+        raise ServiceFailed("the weights are not on this machine; run: fetch-weights")
+
+
+@attrs.define
+class Hopeless(Talker):
+    """A plugin whose worker has no weights."""
+
+    def workers(self, max_sessions: int) -> Sequence[WorkerSpec]:
+        return (WorkerSpec(name="voice", stepper="server_rig:NoWeights", host=HostKind.INLINE),)
 
 
 class Caller(Peer):
@@ -141,6 +157,12 @@ async def rigged(
     async with open_engine(engine_config, plugin=plugin or Talker(), observers=(metrics.observe,)) as engine:
         reception = Reception(engine, ServeConfig(**settings), metrics, warm=True)
         async with trio.open_nursery() as nursery:
-            async with trio.open_nursery() as connections:
-                yield Rig(engine, reception, metrics, connections)
-                connections.cancel_scope.cancel()
+            connections = await nursery.start(_hold_connections)
+            yield Rig(engine, reception, metrics, connections)
+            connections.cancel_scope.cancel()
+
+
+async def _hold_connections(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:
+    async with trio.open_nursery() as connections:
+        task_status.started(connections)
+        await trio.sleep_forever()

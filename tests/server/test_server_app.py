@@ -252,6 +252,25 @@ async def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
         assert await server.ends() == 0
 
 
+async def test_an_engine_that_dies_tells_its_clients_and_ends_with_one() -> None:
+    script = 'forever { speak "a" for 0.1; crash }'
+    async with running("--option", "mode=turn", "--option", f"script={script}") as server:
+        bystander, cause = await caller_on(server.port), await caller_on(server.port)
+        await bystander.open()
+        await cause.open()
+        for _ in range(3):
+            await cause.asks()
+            await cause.hears("response.done", errors=True)
+            while (await page(server.port, "/ready"))[0] != 200:
+                pass  # its worker starts again
+        await cause.asks()
+        assert (await bystander.hears("error"))["error"]["code"] == "engine_dead"
+        assert (await bystander.next_event())["reason"] == "engine_dead"
+        assert await bystander.close_code() == 1011
+        assert await server.ends() == 1
+        assert b"failed more than 3 times" in (await server.everything_logged()).splitlines()[-1]
+
+
 async def test_a_port_in_use_is_told_and_ends_with_two() -> None:
     async with running() as server:
         command = [sys.executable, "-m", "duplex_engine.server", "--plugin", "scripted", "--port", str(server.port)]

@@ -1,12 +1,20 @@
 """The command line: what flags mean, and in which order they win."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from duplex_engine.errors import ConfigRejected
 from duplex_engine.server.cli import configure, main, option, parser, plugin_of
 from duplex_engine.server.settings import ServeConfig
+
+
+@pytest.fixture(autouse=True)
+def _logs_restored() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
 
 
 def configured(*flags: str, **environment: str) -> ServeConfig:
@@ -130,6 +138,14 @@ def test_what_cannot_be_started_is_told_in_one_message(
     captured = capsys.readouterr()
     assert complaint in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_missing_weights_are_told_in_one_message_with_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Found at start-up by the plugin, or by its worker when it loads."""
+    assert main(["--plugin", "cascade", "--llm", "no-such-model", "--port", "0"]) == 2
+    assert "no-such-model" in capsys.readouterr().err
+    assert main(["--plugin", "server_rig:Hopeless", "--port", "0", "--log-level", "error"]) == 2
+    assert "run: fetch-weights" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_missing_packages_come_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
