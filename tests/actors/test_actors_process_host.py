@@ -91,6 +91,13 @@ def children() -> list[str]:
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = children()
+    yield
+    assert children() == before
+
+
 def open_files() -> int:
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
@@ -156,14 +163,12 @@ async def test_a_stepper_that_raises_is_a_crash_with_its_traceback() -> None:
         await ask_once("crash", "do that")
     assert str(crash.value) == "worker 'device' raised: cannot do that", "no traceback for clients"
     assert 'raise RuntimeError(f"cannot {argument}")' in crash.value.__notes__[0]
-    assert children() == []
 
 
 async def test_a_child_killed_in_a_step_is_a_crash() -> None:
     with pytest.raises(WorkerCrashed, match=r"worker 'device' \(pid \d+\) was killed \(Killed\)") as crash:
         await ask_once("kill")
     assert crash.value.__notes__ == ["It printed last:\ngoing down"]
-    assert children() == []
 
 
 async def test_a_child_killed_between_steps_is_a_crash() -> None:
@@ -201,7 +206,6 @@ async def test_a_child_that_exits_is_a_crash() -> None:
 async def test_what_goes_wrong_while_loading(fields: dict[str, object], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         await ask_once("echo", **fields)
-    assert children() == []
 
 
 # --- the end ------------------------------------------------------------------------------------------------------
@@ -276,7 +280,6 @@ async def test_nothing_is_left_over_after_twenty_lives() -> None:
         for _ in range(20):
             nursery.start_soon(live_and_crash)
     assert open_files() == before
-    assert children() == []
 
 
 # --- with a worker ------------------------------------------------------------------------------------------------
@@ -285,7 +288,7 @@ async def test_nothing_is_left_over_after_twenty_lives() -> None:
 async def test_a_hung_child_is_replaced(printed: Printed) -> None:
     crashes: list[Exception] = []
     seen: list[Observation] = []
-    worker = Worker(spec(step_timeout_s=0.3), ProcessHost(), seen.append, lambda: None)
+    worker = Worker(spec(step_timeout_s=1.0), ProcessHost(), seen.append, lambda: None)
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_running, "device", worker.run, RestartBudget(), crashes.append)
