@@ -276,9 +276,11 @@ class Conversation:
     def _update(self, command: UpdateSession) -> None:
         scene = self._scene
         config = patch_config(scene.config, command.session, capabilities=scene.capabilities, limits=scene.limits)
-        if config.voice != self._scene.config.voice and (self._answers.sounded or self._speech.now_ms):
+        if config.voice != self._scene.config.voice and self._answers.sounded:
             raise ProtocolViolation(
-                "voice_update_after_audio_unsupported", "the voice can be chosen before any audio only", "session.voice"
+                "voice_update_after_audio_unsupported",
+                "the voice cannot change once it was heard; open another session",
+                "session.voice",
             )
         self._scene.wait_for(Reconfigure(config=config, patch=command.session, event_id=command.event_id))
 
