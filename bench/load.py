@@ -95,7 +95,7 @@ class Caller:
 
     def _hear(self, event: dict[str, object]) -> None:
         response_id = event.get("response_id")
-        if isinstance(response_id, str) and response_id in self.done:
+        if response_id in self.done and str(event["type"]).startswith("response."):
             self.faults.append(f"{event['type']} after response.done")
         match event["type"]:
             case "response.created":
