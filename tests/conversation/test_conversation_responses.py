@@ -35,6 +35,7 @@ from duplex_engine.conversation.facts import (
     UserHeard,
 )
 from duplex_engine.protocol.commands import (
+    BargeIn,
     CancelResponse,
     ClearOutputAudio,
     CommitAudio,
@@ -543,8 +544,32 @@ def test_a_failure_in_ga():
     rig = Rig(GA)
     turn = rig.asks()
     said = rig.ends(turn, FAILED, "engine_error")
-    assert done_of(said)["status_details"]["error"] == {"type": "server_error", "code": "engine_error"}
+    assert done_of(said)["status_details"] == {
+        "type": "failed",
+        "error": {"type": "server_error", "code": "engine_error"},
+    }
     assert only(said, ItemDone).item["status"] == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "details"),
+    [
+        (ResponseStatus.COMPLETED, "stop", None),
+        (ResponseStatus.INCOMPLETE, "max_output_tokens", {"type": "incomplete", "reason": "max_output_tokens"}),
+        (ResponseStatus.INCOMPLETE, "continuation_limit", {"type": "incomplete"}),
+        (ResponseStatus.CANCELLED, "session_closed", {"type": "cancelled"}),
+    ],
+)
+def test_ga_knows_few_reasons(status, reason, details):
+    rig = Rig(GA)
+    assert done_of(rig.ends(rig.asks(), status, reason))["status_details"] == details
+
+
+@pytest.mark.parametrize("command", [CancelResponse(), BargeIn(), ClearOutputAudio()])
+def test_in_ga_every_cancel_of_the_client_is_one(command):
+    rig = Rig(GA)
+    rig.asks()
+    assert done_of(rig.obey(command))["status_details"] == {"type": "cancelled", "reason": "client_cancelled"}
 
 
 def test_a_written_answer_in_ga():

@@ -4,7 +4,7 @@ Owns the shapes and the order. Never decides that an answer starts or ends.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -37,6 +37,16 @@ from duplex_engine.protocol.events import (
     TranscriptDelta,
     TranscriptDone,
 )
+
+GA_REASONS: Final = {
+    "turn_detected": "turn_detected",
+    "client_cancelled": "client_cancelled",
+    "barge_in": "client_cancelled",
+    "output_audio_buffer_clear": "client_cancelled",
+    "max_output_tokens": "max_output_tokens",
+    "content_filter": "content_filter",
+}
+"""Reasons that `ga` can say, and how: its clients know four words and may refuse a response with any other."""
 
 
 @attrs.frozen
@@ -227,9 +237,16 @@ def item_status(status: ResponseStatus, *, strict: bool) -> str:
     return ResponseStatus.INCOMPLETE.value
 
 
-def _status_details(ended: ResponseEnded, *, strict: bool) -> JsonObject:
-    details: dict[str, object] = {"type": ended.status.value, "reason": ended.reason}
-    if not strict and ended.status is ResponseStatus.FAILED:
+def _status_details(ended: ResponseEnded, *, strict: bool) -> JsonObject | None:
+    """Why an answer ended; `ga` has words for a few reasons alone, and none for an end that is none."""
+    if strict:
+        return {"type": ended.status.value, "reason": ended.reason}
+    if ended.status is ResponseStatus.COMPLETED:
+        return None
+    details: dict[str, object] = {"type": ended.status.value}
+    if ended.reason in GA_REASONS:
+        details["reason"] = GA_REASONS[ended.reason]
+    if ended.status is ResponseStatus.FAILED:
         details["error"] = {"type": "server_error", "code": ended.reason}
     return details
 
