@@ -134,6 +134,7 @@ class Committing:
 
     def _keep_turn(self, flags: Mapping[str, object], *, asked: bool) -> None:
         turn = self._end_turn(flags)
+        turn.utterance.samples()  # one array from here on: its length is asked for with every append
         self._pending.turns.append(
             CommittedTurn(item_id=turn.item_id, utterance=turn.utterance, transcript=turn.transcript, asked=asked)
         )

@@ -25,8 +25,9 @@ class Pause:
 class Utterance:
     """The user's open turn as it grows: what a turn model may listen to before the turn is committed.
 
-    `chunks`: float32 mono samples at the model's input rate. `pause`: the silence that lasts now, None while
-    the user speaks. `over`: committed or thrown away; nothing changes any more. Identity is its key: a `Turn` carries the same object.
+    `chunks`: float32 mono samples at the model's input rate. `pause`: the silence that lasts now, None while the user
+    speaks. `over`: committed or thrown away; nothing changes any more. Identity is its key: a `Turn` carries the same
+    object.
     """
 
     chunks: list[Samples] = attrs.Factory(list)
