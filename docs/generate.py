@@ -1,7 +1,8 @@
-"""Fill the tables of these pages with what the code says: `python docs/generate.py` rewrites, `--check` only looks.
+"""Fill these pages with what the code says: `python docs/generate.py` rewrites, `--check` only looks.
 
-A table between `<!-- generated: NAME -->` and `<!-- end -->` has columns of facts, which come from the code, and columns
-of words, which somebody wrote on the page. A row that stays keeps its words; a new one begins with a question mark.
+A code block below `<!-- examples/NAME.py -->` is that file. A table between `<!-- generated: NAME -->` and `<!-- end -->`
+has columns of facts, which come from the code, and columns of words, which somebody wrote on the page. A row that stays
+keeps its words; a new one begins with a question mark.
 """
 
 import re
@@ -26,9 +27,10 @@ from duplex_engine.protocol.events import UNSET, OutputAudioDelta, ServerEvent
 from duplex_engine.server.metrics import Metrics
 from duplex_engine.server.settings import ServeConfig
 
-DOCS: Final = Path(__file__).parent
+DOCS: Final = Path(__file__).resolve().parent
 UNWRITTEN: Final = "?"
 BLOCK: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+EXAMPLE: Final = re.compile(r"(<!-- (examples/\w+\.py) -->\n```python\n)(.*?)(```)", re.DOTALL)
 
 Row = Sequence[str]
 
@@ -59,8 +61,9 @@ def cells(table: str) -> list[tuple[str, ...]]:
 
 
 def refreshed(page: str) -> str:
-    """The text of a page with all its tables up to date. Raises KeyError for a table that nobody knows."""
-    return BLOCK.sub(lambda found: found[1] + TABLES[found[2]].render(found[3]) + found[4], page)
+    """The text of a page with all its tables and examples up to date. Raises KeyError for a table that nobody knows."""
+    page = BLOCK.sub(lambda found: found[1] + TABLES[found[2]].render(found[3]) + found[4], page)
+    return EXAMPLE.sub(lambda found: found[1] + (DOCS.parent / found[2]).read_text() + found[4], page)
 
 
 def pages() -> list[Path]:
