@@ -110,32 +110,35 @@ class Conversation:
             now=now,
             new_id=new_id,
         )
-        self._scene = scene
+        items, pending, listens = Items(), Pending(), Listens(scene)
+        self._scene, self._items, self._pending, self._listens = scene, items, pending, listens
         self._ended = False
-        self._items = items = Items()
         self._ledger = ledger = Ledger(config.playback_policy, now)
         self._answers = answers = Answers(scene, items, ledger)
         self._speech = speech = Speech(scene, items)
-        self._pending = pending = Pending()
-        self._listens = listens = Listens(scene)
         self._committing = committing = Committing(scene, items, speech, answers, listens, pending)
         self._listening = Listening(scene, speech, answers, committing, listens)
         self._creation = Creation(scene, items, answers, committing, pending)
         self._acknowledging = Acknowledging(scene, items, answers, ledger)
-        stopping = Stopping(scene, answers, committing, ledger)
-        self._obeyed: dict[type, Callable[[Any], None]] = {
+        self._stopping = Stopping(scene, answers, committing, ledger)
+        self._obeyed = self._commands()
+        self._learned = self._facts()
+
+    def _commands(self) -> dict[type, Callable[[Any], None]]:
+        """Who obeys which command; appends go to `listening.py` with what was heard of them."""
+        return {
             UpdateSession: self._update,
             ResumeSession: self._resume,
             AcknowledgeEvents: self._acknowledge_events,
             Heartbeat: self._heartbeat,
             CloseSession: self._close,
-            CommitAudio: committing.commit,
-            ClearInput: stopping.clear_input,
-            CancelInput: stopping.cancel_input,
-            CreateResponse: committing.create,
-            CancelResponse: stopping.cancel_response,
-            BargeIn: stopping.barge_in,
-            ClearOutputAudio: stopping.clear_output,
+            CommitAudio: self._committing.commit,
+            ClearInput: self._stopping.clear_input,
+            CancelInput: self._stopping.cancel_input,
+            CreateResponse: self._committing.create,
+            CancelResponse: self._stopping.cancel_response,
+            BargeIn: self._stopping.barge_in,
+            ClearOutputAudio: self._stopping.clear_output,
             CreateItem: self._creation.create,
             DeleteItem: self._delete_item,
             RetrieveItem: self._retrieve_item,
@@ -144,13 +147,16 @@ class Conversation:
             SignalTurn: self._signal,
             AppendText: self._append_text,
         }
-        self._learned: dict[type, Callable[[Any], None]] = {
+
+    def _facts(self) -> dict[type, Callable[[Any], None]]:
+        """Who learns which fact."""
+        return {
             ResponseOpened: self._open,
-            ResponseText: answers.hear_text,
-            ResponseAudio: answers.hear_audio,
+            ResponseText: self._answers.hear_text,
+            ResponseAudio: self._answers.hear_audio,
             ResponseEnded: self._end,
             ModelListened: self._listened,
-            UserHeard: committing.hear_user,
+            UserHeard: self._committing.hear_user,
             FunctionCalled: self._call,
             InputRefused: self._refused,
         }
@@ -168,6 +174,7 @@ class Conversation:
         `heard`: with AppendAudio what was heard of it, with CommitAudio the sound that the ears still held, if any.
         """
         scene = self._scene
+        scene.discard()
         try:
             if scene.closing:
                 raise ProtocolViolation("session_closed", "the session is closing")
@@ -186,6 +193,7 @@ class Conversation:
 
     def refuse(self, error: CodedError, event_id: str | None) -> list[SyncEffect]:
         """Something was refused before it came here: tell the client."""
+        self._scene.discard()
         if not self._ended:
             self._scene.say(error_from(error, event_id))
         return self._scene.take_sync()
@@ -195,6 +203,7 @@ class Conversation:
         scene = self._scene
         if self._ended:
             return []
+        scene.discard()
         scene.learning = True
         try:
             self._learned[type(fact)](fact)
@@ -207,6 +216,7 @@ class Conversation:
         if self._ended:
             raise LocalProtocolError("a session ends once")
         scene, answers = self._scene, self._answers
+        scene.discard()
         scene.closing = True
         answers.cut_all(SESSION_CLOSED)
         for key in tuple(answers.alive):

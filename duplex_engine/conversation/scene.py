@@ -89,5 +89,5 @@ class Scene:
         return effects
 
     def discard(self) -> None:
-        """The command was refused: nothing of what it asked for happens."""
+        """Nothing of what was asked for happens: the command was refused, or its obeying had crashed."""
         self._effects, self._waiting = [], None

@@ -259,6 +259,20 @@ def test_after_the_last_word_nothing_is_said():
         rig.machine.ending("shutdown", expired=False)
 
 
+def test_the_last_words_survive_a_crash():
+    """What a command asked for before it crashed is not said, and the session still ends in order."""
+    rig = Rig()
+    rig.asks()
+    with pytest.raises(AttributeError):
+        rig.machine.obey(CreateItem(item=None, event_id="crash"))
+    with pytest.raises(KeyError):
+        rig.machine.learn(object())
+    said = rig.perform(rig.machine.refuse(CodedError("internal_error", "the session failed"), None))
+    assert types(said) == ["error"]
+    ended = types(rig.perform(rig.machine.ending("internal_error", expired=False)))
+    assert ended == ["response.content_part.done", *CLOSED, "session.closed"]
+
+
 # --- refusals ----------------------------------------------------------------------------------------------------------------
 
 CANNOT = attrs.evolve(CASCADE, barge_in=False, text_only_turns=False)
