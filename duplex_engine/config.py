@@ -23,8 +23,6 @@ class SessionLimits:
     mailbox_commands: int = attrs.field(default=256, validator=_positive)
     output_bytes: int = attrs.field(default=2 * MIB, validator=_positive)
     output_events: int = attrs.field(default=512, validator=_positive)
-    output_reserve_bytes: int = attrs.field(default=64 * 1024, validator=_positive)
-    output_reserve_events: int = attrs.field(default=8, validator=_positive)
     journal_bytes: int = attrs.field(default=8 * MIB, validator=_positive)
     journal_s: float = attrs.field(default=60.0, validator=_positive)
     idle_ttl_s: float = attrs.field(default=300.0, validator=_positive)

@@ -22,7 +22,10 @@ class Floor(Protocol):
     unit_format: UnitFormat
     limits: SessionLimits
     intake: UnitIntake
-    native: bool
+
+    @property
+    def native(self) -> bool:
+        """Whether the model decides by itself."""
 
     @property
     def lead_s(self) -> float | None:

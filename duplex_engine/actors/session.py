@@ -5,7 +5,6 @@ speech does not: what the model says is applied in the model's own step (`learn`
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -16,6 +15,7 @@ import trio
 from duplex_engine.actors.attachment import Attachment, AttachmentPoint
 from duplex_engine.actors.epoch import Epoch, Lender
 from duplex_engine.actors.feed import JournalFeed
+from duplex_engine.actors.input_age import InputAge
 from duplex_engine.actors.mailbox import Mailbox, input_bytes
 from duplex_engine.actors.observations import (
     FirstAudio,
@@ -64,9 +64,9 @@ from duplex_engine.protocol.commands import (
     RetrieveItem,
     TruncateItem,
 )
-from duplex_engine.protocol.events import OutputAudioDelta
+from duplex_engine.protocol.events import OutputAudioDelta, SessionLagging
 from duplex_engine.protocol.journal import Entry, Journal
-from duplex_engine.protocol.session_config import Profile, SessionConfig
+from duplex_engine.protocol.session_config import SessionConfig
 
 ABANDONED_AFTER_S = 10.0
 NO_ACTIVITY = (AcknowledgeEvents, CommitAudio, CreateItem, DeleteItem, RetrieveItem, TruncateItem)
@@ -99,7 +99,6 @@ class Session:
         self.limits = opening.limits
         self.unit_format = opening.plugin.unit_format()
         self.intake = UnitIntake(self.unit_format.samples)
-        self.native = opening.config.native
         self.over = trio.Event()
         self._opening = opening
         self._plan = opening.plan
@@ -115,10 +114,15 @@ class Session:
             now=trio.current_time,
         )
         self._ears = Ears(opening.config, self.unit_format.rate_hz, opening.plugin.detector())
-        strict = opening.config.profile is Profile.STRICT
-        self._resumable = opening.capabilities.resume and strict
+        self._resumable = opening.capabilities.resume and opening.config.numbered
         self.feed = JournalFeed(
-            Journal(opening.limits, session_id=opening.id, now=trio.current_time, resumable=self._resumable, numbered=strict)
+            Journal(
+                opening.limits,
+                session_id=opening.id,
+                now=trio.current_time,
+                resumable=self._resumable,
+                numbered=opening.config.numbered,
+            )
         )
         self._mailbox = Mailbox(opening.limits.mailbox_commands)
         self._attachments = AttachmentPoint(self.feed.journal.cursor, self._presence_changed)
@@ -127,7 +131,7 @@ class Session:
         self._scope = trio.CancelScope()
         self._ending = EndSession("transport_error")
         self._watched = trio.lowlevel.ParkingLot()
-        self._fed_at: deque[float] = deque()
+        self._input_age = InputAge(opening.limits.lag_notice_ms / 1000)
         self._started = False
         now = trio.current_time()
         self._active_at = now
@@ -217,6 +221,8 @@ class Session:
     def _obey(self, command: ClientCommand) -> Sequence[Effect]:
         if not isinstance(command, NO_ACTIVITY):
             self._active_at = trio.current_time()
+        if type(command) is CommitAudio:
+            return self._machine.obey(command, self._ears.drain())
         if type(command) is not AppendAudio:
             return self._machine.obey(command)
         try:
@@ -255,7 +261,7 @@ class Session:
                 self._epoch.offer(turn)
             case DropInput():
                 self.intake.clear()
-                self._fed_at.clear()
+                self._input_age.forget()
             case ResetDetector():
                 self._ears.reset_detector()
             case RedoHearing(config=config):
@@ -273,17 +279,21 @@ class Session:
         if feed.commit:
             self.intake.pad()
             self._turn_ended_at = trio.current_time()
-        units = self.intake.pending_samples // self.unit_format.samples
         now = trio.current_time()
-        while len(self._fed_at) < units:
-            self._fed_at.append(now)
+        units = self.intake.pending_samples // self.unit_format.samples
+        self._input_age.waiting(units, now)
         if units:
             self._epoch.fed()
+        lag_s = self._input_age.notice(now)
+        if lag_s is not None and self.config.duplex_events:
+            lagging = SessionLagging(session_id=self.id, input_age_ms=round(1000 * lag_s), dropped_ms=0)
+            self._append(self.feed.append(lagging))
 
     def input_taken(self) -> None:
         """A unit left the intake."""
-        if self._fed_at:
-            self._observe(InputAged(self.id, trio.current_time() - self._fed_at.popleft()))
+        age_s = self._input_age.taken(trio.current_time())
+        if age_s is not None:
+            self._observe(InputAged(self.id, age_s))
 
     # --- output -------------------------------------------------------------------------------------------------
 
@@ -302,6 +312,11 @@ class Session:
     def history(self) -> Sequence[Message]:
         """The conversation so far."""
         return self._machine.history()
+
+    @property
+    def native(self) -> bool:
+        """Whether the model decides by itself."""
+        return self._machine.config.native
 
     @property
     def lead_s(self) -> float | None:
@@ -341,8 +356,10 @@ class Session:
     async def _run_epochs(self) -> None:
         failures = RestartBudget(self.limits.failed_epochs, self.limits.failed_epochs_window_s)
         while True:
-            crash = await contain(partial(self._epoch.run, self._opening.plugin))
-            self._epoch = self._new_epoch(EpochCause.INTERRUPTED if crash is None else EpochCause.FAILED)
+            epoch = self._epoch
+            crash = await contain(partial(epoch.run, self._opening.plugin))
+            if self._epoch is epoch:
+                self._epoch = self._new_epoch(EpochCause.FAILED)
             if crash is not None:
                 await self._epoch_failed(crash, failures)
 
@@ -365,7 +382,9 @@ class Session:
         else:
             self._observe(InterruptionSettled(self.id, 0.0))
         if whole_epoch:
-            await self._epoch.end(reason)
+            # What the old one's last words bring about, such as a deferred turn, is already the next one's business.
+            ending, self._epoch = self._epoch, self._new_epoch(EpochCause.INTERRUPTED)
+            await ending.end(reason)
         else:
             await self._epoch.interrupt(reason)
 

@@ -1,22 +1,23 @@
 """What the cascade made of a session's configuration. Owns the bounds of its options. Never runs anything."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
 from duplex_engine.errors import ConfigRejected
 from duplex_engine.model_plugins.contract import SessionPlan
+from duplex_engine.protocol.commands import ResponseOptions
 from duplex_engine.protocol.session_config import Profile, SessionConfig
 
 VOICES = ("joe",)
 LEAD_S = 0.6
 """Sound leaves at most this long before it is due: enough against jitter, and most of an interrupted answer was never sent."""
 TEMPERATURE = 0.3
+TEMPERATURE_LIMIT = 2.0
 MAX_TOKENS = 160
 MAX_TOKENS_LIMIT = 2048
 SPEED_RANGE = (0.5, 2.0)
-OPTIONS = frozenset({"auto_response", "duplex_events", "resample_output", "resumable"})
-"""Keys of `extra_body` that mean something here or to the engine; others are ignored."""
 
 
 @attrs.frozen(kw_only=True)
@@ -30,14 +31,31 @@ class CascadePlan(SessionPlan):
     speed: float = 1.0
     speaks: bool = True
 
+    def for_response(self, options: ResponseOptions) -> "CascadePlan":
+        """The plan of one answer: what its `response.create` chose, bounded like the session's own."""
+        chosen: dict[str, Any] = {}
+        if options.instructions is not None:
+            chosen["instructions"] = options.instructions
+        if options.temperature is not None:
+            chosen["temperature"] = min(max(options.temperature, 0.0), TEMPERATURE_LIMIT)
+        if options.max_response_output_tokens is not None:
+            chosen["max_tokens"] = min(options.max_response_output_tokens, MAX_TOKENS_LIMIT)
+        if options.modalities is not None:
+            chosen["speaks"] = "audio" in options.modalities
+        if options.speed is not None:
+            chosen["speed"] = min(max(options.speed, SPEED_RANGE[0]), SPEED_RANGE[1])
+        return attrs.evolve(self, **chosen) if chosen else self
+
 
 def plan_session(config: SessionConfig, *, lead_s: float | None = LEAD_S) -> CascadePlan:
     """The plan for a configuration. Raises ConfigRejected for a voice, temperature or speed that cannot be had."""
     _check_voice(config)
     temperature = TEMPERATURE if config.temperature is None else config.temperature
-    if not 0 <= temperature <= 2:
+    if not 0 <= temperature <= TEMPERATURE_LIMIT:
         raise ConfigRejected(
-            "invalid_duplex_runtime_config", f"temperature {temperature:g} is not between 0 and 2", "temperature"
+            "invalid_duplex_runtime_config",
+            f"temperature {temperature:g} is not between 0 and {TEMPERATURE_LIMIT:g}",
+            "temperature",
         )
     low, high = SPEED_RANGE
     speed = 1.0 if config.speed is None else config.speed

@@ -160,22 +160,23 @@ class DraftDesk:
                 self._drop()
             if utterance.pause is not None and not utterance.over and self._draft is None:
                 self._pause = utterance.pause
-                self._draft = self._begin(self._epoch.history, utterance)
+                self._draft = self._begin(self._epoch.history, utterance, self._plan())
 
     def draft_for(self, turn: Turn) -> Draft:
         """The draft that was made for this turn, if it still fits what was said and agreed; a new one otherwise."""
         draft, utterance = self._draft, turn.utterance
+        plan = self._plan().for_response(turn.options)
         if (
             draft is not None
             and utterance is not None
             and utterance.pause is self._pause
             and draft.history == tuple(turn.history)
-            and draft.plan is self._epoch.plan
+            and draft.plan == plan
         ):
             self._draft = None
             return draft
         self._drop()
-        return self._begin(turn.history, utterance)
+        return self._begin(turn.history, utterance, plan)
 
     async def _read_ahead(self) -> None:
         # The clock in the system prompt changes every minute and what stands behind it has to be read again: better
@@ -192,9 +193,9 @@ class DraftDesk:
         assert isinstance(plan, CascadePlan)
         return plan
 
-    def _begin(self, history: Sequence[Message], utterance: Utterance | None) -> Draft:
+    def _begin(self, history: Sequence[Message], utterance: Utterance | None, plan: CascadePlan) -> Draft:
         samples = None if utterance is None else utterance.samples()
-        draft = Draft(self._epoch, self._plan(), history, samples)
+        draft = Draft(self._epoch, plan, history, samples)
         self._nursery.start_soon(draft.run)
         return draft
 
