@@ -110,7 +110,8 @@ class ClauseSplitter:
     def _settled(self) -> bool:
         """Whether the text ends with a full stop after an ordinary word, so that nothing can still be added to it."""
         match = SETTLED_END.search(self._buffer)
-        return match is not None and not _ends_in_abbreviation(match.group()[:-1])
+        quoting = self._buffer.count('"') % 2 == 1 or "“" in self._buffer.rpartition("”")[2]
+        return match is not None and not quoting and not _ends_in_abbreviation(match.group()[:-1])
 
 
 def _ends_in_abbreviation(text: str) -> bool:

@@ -120,7 +120,12 @@ class LanguageModel:
         threading.Thread(target=self._run, args=(request,), name=f"prompt {request.ticket}", daemon=True).start()
 
     def _run(self, request: Request) -> None:
-        reply = Reply(lambda text: self._answers.put(Answer(request, TextDelta(text))), request.abandoned.is_set)
+        def say(text: str) -> None:
+            # Asked for no tokens, the runtime writes one all the same.
+            if request.body["max_tokens"]:
+                self._answers.put(Answer(request, TextDelta(text)))
+
+        reply = Reply(say, request.abandoned.is_set)
         try:
             self._server.handle_chat_completions(dict(request.body), reply.take)
         except RuntimeError as error:

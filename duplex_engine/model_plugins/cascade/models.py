@@ -160,14 +160,25 @@ def check(path: Path, file: LockedFile, *, way_out: str) -> None:
 
     A file that was right once is not read again while its path, size and time of change stay the same.
     """
-    stamp = _stamp(path)
-    record = cache_directory() / "verified" / file.sha256
-    if _read(record) == stamp:
+    if _read(_record(file)) == _stamp(path):
         return
     actual = sha256_of(path) if path.stat().st_size == file.size else "(not computed: wrong size)"
     if actual != file.sha256:
         raise ModelRefused(_refusal(path, file, actual, way_out))
-    _write(record, stamp)
+    remember(path, file)
+
+
+def remember(path: Path, file: LockedFile) -> None:
+    """Note that this file is the right one, so that it is not read again to find out."""
+    # The note only saves time: where the cache cannot be written, files are simply read again next time.
+    record = _record(file)
+    try:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        fresh = record.with_name(f"{record.name}.{os.getpid()}")
+        fresh.write_text(_stamp(path), encoding="utf-8")
+        fresh.replace(record)
+    except OSError:
+        return
 
 
 def sha256_of(path: Path, advance: Callable[[int], None] = lambda count: None) -> str:
@@ -191,6 +202,10 @@ def _refusal(path: Path, file: LockedFile, actual: str, way_out: str) -> str:
     return f"{found}, {wanted}. Its package is damaged or another release; run: {way_out} --force-reinstall"
 
 
+def _record(file: LockedFile) -> Path:
+    return cache_directory() / "verified" / file.sha256
+
+
 def _stamp(path: Path) -> str:
     status = path.stat()
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
@@ -201,14 +216,3 @@ def _read(record: Path) -> str | None:
         return record.read_text(encoding="utf-8")
     except OSError:
         return None
-
-
-def _write(record: Path, stamp: str) -> None:
-    # The record only saves time: where the cache cannot be written, files are simply read again next time.
-    try:
-        record.parent.mkdir(parents=True, exist_ok=True)
-        fresh = record.with_name(f"{record.name}.{os.getpid()}")
-        fresh.write_text(stamp, encoding="utf-8")
-        fresh.replace(record)
-    except OSError:
-        return
