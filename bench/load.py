@@ -110,6 +110,8 @@ class Caller:
                     self.faults.append(str(error))
             case "response.done":
                 self._response_done(str(response_id), event)
+            case "error" if event["error"]["code"] == "response_not_active":  # type: ignore[index]
+                self.cut_at = None  # it ended by itself while the cancel was on its way: cut the next one
             case "error":
                 self.faults.append(json.dumps(event["error"]))
             case "session.closed":

@@ -13,12 +13,34 @@ async def test_a_cancel_that_follows_its_create_at_once() -> None:
             await caller.appends(1.0)
             await caller.commits(response_create=False)
             await caller.sends_together(CREATE, CANCEL)
-            await caller.hears("response.created")
+            created = await caller.hears("response.created")
             done = await caller.hears("response.done", status="cancelled")
+            assert done.at == created.at
             assert caller.audio_ms(done["response_id"]) == 0
             await caller.appends(1.0)
             await caller.commits()
             await caller.hears("response.done", status="completed")
+
+
+@explore
+async def test_a_create_that_follows_a_cancel_at_once() -> None:
+    """The answer that was cancelled has ended before the next command is looked at."""
+    for interrupt in ("response", "epoch"):
+        script = 'forever { speak "an answer" for 2 }'
+        async with open_rig(mode="turn", lead_s=0.2, interrupt=interrupt, script=script) as rig:
+            async with rig.caller() as caller:
+                for _ in range(3):
+                    await caller.appends(1.0)
+                    await caller.commits()
+                    await caller.hears("response.created")
+                    await caller.waits(0.5)
+                    await caller.appends(1.0)
+                    await caller.commits(response_create=False)
+                    await caller.sends_together(CANCEL, CREATE)
+                    await caller.hears("response.done", status="cancelled")
+                    await caller.hears("response.created")
+                    await caller.hears("response.done", status="completed")
+                assert not caller.all("error")
 
 
 @explore

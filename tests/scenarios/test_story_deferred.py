@@ -40,15 +40,17 @@ async def test_a_deferred_turn_that_asked_for_no_answer_waits() -> None:
 
 @explore
 async def test_a_cancel_of_the_answer_keeps_the_deferred_turn() -> None:
-    async with open_rig(mode="turn", lead_s=0.2, script=SCRIPT) as rig:
-        async with rig.caller() as caller:
-            await caller.appends(1.0)
-            await caller.commits()
-            await caller.hears("response.created")
-            await caller.speaks(1.6)
-            await caller.commits()
-            await caller.hears("input_audio_buffer.committed", overlap_deferred=True)
-            await caller.cancels()
-            await caller.hears("response.done", status="cancelled")
-            await caller.hears("response.created")
-            await caller.hears("response.done", status="completed")
+    """Also where the cancel ends the model's context: the turn waits for the next one."""
+    for interrupt in ("response", "epoch"):
+        async with open_rig(mode="turn", lead_s=0.2, interrupt=interrupt, script=SCRIPT) as rig:
+            async with rig.caller() as caller:
+                await caller.appends(1.0)
+                await caller.commits()
+                await caller.hears("response.created")
+                await caller.speaks(1.6)
+                await caller.commits()
+                await caller.hears("input_audio_buffer.committed", overlap_deferred=True)
+                await caller.cancels()
+                await caller.hears("response.done", status="cancelled")
+                await caller.hears("response.created")
+                await caller.hears("response.done", status="completed")
