@@ -359,7 +359,7 @@ class Session:
             epoch = self._epoch
             crash = await contain(partial(epoch.run, self._opening.plugin))
             if self._epoch is epoch:
-                self._epoch = self._new_epoch(EpochCause.FAILED)
+                self._epoch = self._new_epoch(EpochCause.INTERRUPTED if crash is None else EpochCause.FAILED)
             if crash is not None:
                 await self._epoch_failed(crash, failures)
 
