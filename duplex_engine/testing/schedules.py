@@ -153,9 +153,9 @@ async def _bomb(
     session = alive[0]._session
     before = trio.current_time()
     if ending is Ending.RESPONSE:
-        await session._epoch.interrupt("ended by the test")
+        await session._interrupt("ended by the test", whole_epoch=False)
     elif ending is Ending.EPOCH:
-        await session._epoch.end("ended by the test")
+        await session._interrupt("ended by the test", whole_epoch=True)
     else:
         session.end("ended by the test")
         await session.over.wait()
