@@ -145,17 +145,22 @@ class Epoch:
     async def next_unit(self, *, continuing: bool = False) -> AudioUnit:
         """The next unit of input; with `continuing`, silence when none is there in time."""
         await self._check()
-        while (unit := self._take_unit()) is None:
-            if not continuing:
-                await self._changed.park()
-                continue
-            with trio.move_on_at(self._silence_due()):
-                await self._changed.park()
-                continue
-            unit = self._silence()
-            break
-        await trio.lowlevel.cancel_shielded_checkpoint()
+        unit = self._take_unit()
+        if unit is not None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return unit
+        while unit is None:
+            due = self._silence_due() if continuing else math.inf
+            unit = await self._unit_before(due) or (self._silence() if trio.current_time() >= due else None)
         return unit
+
+    async def _unit_before(self, due: float) -> AudioUnit | None:
+        if math.isinf(due):
+            await self._changed.park()
+        else:
+            with trio.move_on_at(due):
+                await self._changed.park()
+        return self._take_unit()
 
     def _take_unit(self) -> AudioUnit | None:
         intake = self._floor.intake
