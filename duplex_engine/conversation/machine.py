@@ -290,7 +290,7 @@ class Conversation:
             raise ProtocolViolation(
                 "voice_update_after_audio_unsupported",
                 "the voice cannot change once it was heard; open another session",
-                "session.voice",
+                "voice",
             )
         self._scene.wait_for(Reconfigure(config=config, patch=command.session, event_id=command.event_id))
 

@@ -330,7 +330,7 @@ REFUSED = [
     ("model_update_unsupported", "model", PUSH_TO_TALK, CASCADE, [], UpdateSession(session={"model": "x"})),
     (
         "voice_update_after_audio_unsupported",
-        "session.voice",
+        "voice",
         PUSH_TO_TALK,
         CASCADE,
         ["hear"],
