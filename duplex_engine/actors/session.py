@@ -358,8 +358,8 @@ class Session:
         while True:
             epoch = self._epoch
             crash = await contain(partial(epoch.run, self._opening.plugin))
-            if self._epoch is epoch:
-                self._epoch = self._new_epoch(EpochCause.INTERRUPTED if crash is None else EpochCause.FAILED)
+            if not epoch.scope.cancel_called:  # it ended by itself, so that nothing is in its place yet
+                self._epoch = self._new_epoch(EpochCause.FAILED)
             if crash is not None:
                 await self._epoch_failed(crash, failures)
 

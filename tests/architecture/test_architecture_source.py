@@ -17,7 +17,7 @@ DEVICE_SIDE = ("/stepper.py", "_stepper.py")
 """Files of plugins that run on the device's side, where there is no scope and no clock of Trio."""
 
 MODULE_LINES = 450
-FUNCTION_LINES = 45
+FUNCTION_LINES = 50
 TABLES = {
     ("conversation/machine.py", "__init__"): "the tables of commands and facts",
     ("protocol/capabilities.py", "to_wire"): "the payload of 40 keys",
