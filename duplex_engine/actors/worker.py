@@ -78,7 +78,7 @@ class Worker:
     async def run(self) -> None:
         """One life of the device program; raises when it crashes or hangs. The service restarts it."""
         began = trio.current_time()
-        async with self._host.open(self.spec, self._progress) as stepper:
+        async with self._host.open(self.spec, self._progress, self._stirred.unpark_all) as stepper:
             shift = self._shift = Shift(self.spec.name, self.spec.slots, self._tickets, self._stirred.unpark_all)
             self._stirred.unpark_all()
             self._observe(WorkerStarted(self.spec.name, trio.current_time() - began))
@@ -100,7 +100,7 @@ class Worker:
         self._observe(LoadProgressed(self.spec.name, what, fraction))
 
     async def _step(self, stepper: HostedStepper, shift: Shift) -> None:
-        await self._wait_for_work(shift)
+        await self._wait_for_work(stepper, shift)
         work = shift.gather()
         if work.resets:
             self._stirred.unpark_all()
@@ -119,9 +119,9 @@ class Worker:
             limit = f"{self.spec.step_timeout_s:g} s"
             raise WorkerCrashed(f"worker {self.spec.name!r} did not finish a step within {limit}") from None
 
-    async def _wait_for_work(self, shift: Shift) -> None:
+    async def _wait_for_work(self, stepper: HostedStepper, shift: Shift) -> None:
         await trio.lowlevel.checkpoint()
-        while not shift.has_work:
+        while not (shift.has_work or stepper.ended):
             await self._stirred.park()
         if self.spec.gather_s and shift.asking and not shift.open_calls:
             with trio.move_on_after(self.spec.gather_s):

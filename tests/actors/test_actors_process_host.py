@@ -301,6 +301,29 @@ async def test_a_hung_child_is_replaced(printed: Printed) -> None:
     assert len(crashes) == 1
 
 
+async def test_a_child_that_dies_while_nobody_asks_is_missed_at_once(printed: Printed) -> None:
+    crashes: list[Exception] = []
+    crashed = trio.Event()
+
+    def note(crash: Exception) -> None:
+        crashes.append(crash)
+        crashed.set()
+
+    worker = Worker(spec(), ProcessHost(), lambda observation: None, lambda: None)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_running, "device", worker.run, RestartBudget(), note)
+            async with worker.lease({}, 30.0) as lease:
+                about = await lease.step(Do("about"))
+            os.kill(about["pid"], signal.SIGKILL)  # type: ignore[index]
+            await crashed.wait()
+            assert not worker.ready
+            async with worker.lease({}, 30.0) as lease:
+                assert await lease.step(Do("echo", "alive")) == "alive"
+            nursery.cancel_scope.cancel()
+    assert "was killed" in str(crashes[0])
+
+
 async def hang_in_step(what: str, *, task_status: trio.TaskStatus[HostedStepper]) -> None:
     async with hosted() as stepper:
         task_status.started(stepper)

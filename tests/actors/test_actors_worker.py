@@ -1,6 +1,6 @@
 """The worker: what goes to the device in which step, and what a crash, a hang and an interruption do to whom."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from duplex_engine.actors.host import HostedStepper
+from duplex_engine.actors.host import HostedStepper, ignore
 from duplex_engine.actors.host.inline import InlineHost
 from duplex_engine.actors.lease import WorkerLease
 from duplex_engine.actors.observations import OutputDropped, StepTimed, WorkerLost, WorkerStarted
@@ -402,9 +402,11 @@ class SlowHost(InlineHost):
         self._load_s = load_s
 
     @asynccontextmanager
-    async def open(self, spec: WorkerSpec, progress: Progress) -> AsyncIterator[HostedStepper]:
+    async def open(
+        self, spec: WorkerSpec, progress: Progress, on_end: Callable[[], object] = ignore
+    ) -> AsyncIterator[HostedStepper]:
         await trio.sleep(self._load_s)
-        async with super().open(spec, progress) as stepper:
+        async with super().open(spec, progress, on_end) as stepper:
             yield stepper
 
 

@@ -4,13 +4,13 @@ Owns the simulated duration of a step. Interruptible at any instant, like nothin
 """
 
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
 import trio
 
-from duplex_engine.actors.host import HostedStepper, refused
+from duplex_engine.actors.host import HostedStepper, ignore, refused
 from duplex_engine.errors import DuplexError
 from duplex_engine.model_plugins.contract import Progress, Result, TimedStepper, Work, WorkerSpec
 from duplex_engine.model_plugins.registry import resolve
@@ -20,7 +20,9 @@ class InlineHost:
     """Runs steppers that simulate the time they take (TimedStepper)."""
 
     @asynccontextmanager
-    async def open(self, spec: WorkerSpec, progress: Progress) -> AsyncIterator[HostedStepper]:
+    async def open(
+        self, spec: WorkerSpec, progress: Progress, on_end: Callable[[], object] = ignore
+    ) -> AsyncIterator[HostedStepper]:
         """Load here and now. Raises ServiceFailed when the stepper says that it cannot be loaded here."""
         try:
             stepper = cast("type[TimedStepper]", resolve(spec.stepper))(**spec.arguments)
@@ -34,6 +36,8 @@ class InlineHost:
 
 
 class _InlineStepper:
+    ended = False
+
     def __init__(self, stepper: TimedStepper) -> None:
         self._stepper = stepper
 

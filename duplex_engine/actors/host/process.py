@@ -11,13 +11,13 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 
 import structlog
 import trio
 
-from duplex_engine.actors.host import HostedStepper, WorkerCrashed, refused
+from duplex_engine.actors.host import HostedStepper, WorkerCrashed, ignore, refused
 from duplex_engine.actors.host.wire import Crashed, Load, Loaded, Loading, PipeMessage, Refused, Stepped, Unpacker, pack
 from duplex_engine.actors.supervisor import sole_exception
 from duplex_engine.model_plugins.contract import Progress, Result, Work, WorkerSpec
@@ -36,7 +36,9 @@ class ProcessHost:
     """Runs each stepper in a child process of its own."""
 
     @asynccontextmanager
-    async def open(self, spec: WorkerSpec, progress: Progress) -> AsyncIterator[HostedStepper]:
+    async def open(
+        self, spec: WorkerSpec, progress: Progress, on_end: Callable[[], object] = ignore
+    ) -> AsyncIterator[HostedStepper]:
         """Spawn, load (within the spec's load timeout), and in the end see the child gone.
 
         Raises WorkerCrashed, or ServiceFailed when the stepper says that it cannot be loaded here.
@@ -45,6 +47,7 @@ class ProcessHost:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(child.log_output)
+                nursery.start_soon(child.notice_end, on_end)
                 await child.load(spec, progress)
                 yield child
                 nursery.cancel_scope.cancel(reason="the host is closed")
@@ -105,6 +108,16 @@ class _Child:
         if not isinstance(message, Stepped):
             raise WorkerCrashed(f"worker {self._name!r} answered a step with {type(message).__name__}")
         return message.results
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.returncode is not None
+
+    async def notice_end(self, on_end: Callable[[], object]) -> None:
+        """Wait for the process to end; one that dies between two steps is missed at once, not by the next caller."""
+        await self._process.wait()
+        on_end()
 
     # --- the pipe -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 import outcome
 import trio
 
-from duplex_engine.actors.host import HostedStepper, refused
+from duplex_engine.actors.host import HostedStepper, ignore, refused
 from duplex_engine.errors import DuplexError
 from duplex_engine.model_plugins.contract import Progress, Result, Stepper, Work, WorkerSpec
 from duplex_engine.model_plugins.registry import resolve
@@ -25,7 +25,9 @@ class ThreadHost:
     """Runs each stepper in one dedicated thread (libraries may be bound to the thread that loaded them)."""
 
     @asynccontextmanager
-    async def open(self, spec: WorkerSpec, progress: Progress) -> AsyncIterator[HostedStepper]:
+    async def open(
+        self, spec: WorkerSpec, progress: Progress, on_end: Callable[[], object] = ignore
+    ) -> AsyncIterator[HostedStepper]:
         """Build and load in the thread. Raises ServiceFailed when the stepper says that it cannot be loaded here."""
         thread = _Thread(spec.name)
         try:
@@ -42,6 +44,8 @@ class ThreadHost:
 
 
 class _ThreadStepper:
+    ended = False
+
     def __init__(self, stepper: Stepper, thread: "_Thread") -> None:
         self._stepper = stepper
         self._thread = thread
