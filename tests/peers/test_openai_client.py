@@ -76,6 +76,7 @@ def test_the_client_s_own_types_accept_every_event(record: Recorded) -> None:
     assert all(heard.event["event_id"] for heard in record.heard)
     assert len({heard.event["event_id"] for heard in record.heard}) == len(record.heard)
     assert not [heard for heard in record.heard if "server_event_seq" in heard.event]
+    assert {heard["sample_rate_hz"] for heard in record.all("response.output_audio.delta")} == {RATE_HZ}
 
 
 def test_the_whole_session_is_echoed(record: Recorded) -> None:
