@@ -28,6 +28,7 @@ from duplex_engine.actors.observations import (
     SessionEnded,
     SessionOpened,
 )
+from duplex_engine.actors.patience import Patience
 from duplex_engine.actors.supervisor import RestartBudget, contain
 from duplex_engine.audio.intake import UnitIntake
 from duplex_engine.config import SessionLimits
@@ -68,7 +69,6 @@ from duplex_engine.protocol.events import OutputAudioDelta, SessionLagging
 from duplex_engine.protocol.journal import Entry, Journal
 from duplex_engine.protocol.session_config import SessionConfig
 
-ABANDONED_AFTER_S = 10.0
 NO_ACTIVITY = (AcknowledgeEvents, CommitAudio, CreateItem, DeleteItem, RetrieveItem, TruncateItem)
 """Commands that do not renew the idle lease (2.10)."""
 
@@ -133,11 +133,12 @@ class Session:
         self._watched = trio.lowlevel.ParkingLot()
         self._input_age = InputAge(opening.limits.lag_notice_ms / 1000)
         self._started = False
-        now = trio.current_time()
-        self._active_at = now
-        self._vacant_since: float | None = None if opening.tethered else now
-        self._vacancy_s = ABANDONED_AFTER_S
-        self._vacancy_ending = EndSession("open_abandoned")
+        self._patience = Patience(
+            idle_ttl_s=opening.limits.idle_ttl_s,
+            grace_s=opening.limits.disconnect_grace_s if self._resumable else None,
+            tethered=opening.tethered,
+            active_at=trio.current_time(),
+        )
         self._turn_ended_at: float | None = None
         self._epoch = self._new_epoch(EpochCause.OPENED)
 
@@ -220,7 +221,7 @@ class Session:
 
     def _obey(self, command: ClientCommand) -> Sequence[Effect]:
         if not isinstance(command, NO_ACTIVITY):
-            self._active_at = trio.current_time()
+            self._patience.active_at = trio.current_time()
         if type(command) is CommitAudio:
             return self._machine.obey(command, self._ears.drain())
         if type(command) is not AppendAudio:
@@ -299,9 +300,9 @@ class Session:
 
     def learn(self, fact: Fact) -> None:
         """What the model side did, told in its own step."""
-        self._active_at = trio.current_time()
+        now = self._patience.active_at = trio.current_time()
         if type(fact) is ResponseAudio and self._turn_ended_at is not None:
-            self._observe(FirstAudio(self.id, self._active_at - self._turn_ended_at))
+            self._observe(FirstAudio(self.id, now - self._turn_ended_at))
             self._turn_ended_at = None
         self._emit_all(self._machine.learn(fact))
         if type(fact) is ResponseEnded:
@@ -406,34 +407,18 @@ class Session:
 
     async def _watch(self) -> None:
         while True:
-            with trio.move_on_at(min(self._active_at + self.limits.idle_ttl_s, self._vacant_until())):
+            with trio.move_on_at(self._patience.until):
                 await self._watched.park()
                 continue
-            self._lose_patience()
-
-    def _vacant_until(self) -> float:
-        return math.inf if self._vacant_since is None else self._vacant_since + self._vacancy_s
-
-    def _lose_patience(self) -> None:
-        now = trio.current_time()
-        if now >= self._vacant_until():
-            self.end(self._vacancy_ending.reason, expired=self._vacancy_ending.expired)
-        elif now >= self._active_at + self.limits.idle_ttl_s:
-            if self._machine.busy:
-                self._active_at = now
-            else:
-                self.end("idle_ttl_expired", expired=True)
+            ending = self._patience.verdict(trio.current_time(), busy=self._machine.busy)
+            if ending is not None:
+                self.end(ending.reason, expired=ending.expired)
 
     def _presence_changed(self) -> None:
-        if self._opening.tethered:
-            return
-        self._vacant_since = None
         if self._attachments.current is None:
-            self._vacant_since = trio.current_time()
-            self._vacancy_s = self.limits.disconnect_grace_s if self._resumable else 0.0
-            self._vacancy_ending = (
-                EndSession("disconnect_grace_expired", expired=True) if self._resumable else EndSession("disconnect")
-            )
+            self._patience.vacated(trio.current_time())
+        else:
+            self._patience.attended()
         self._watched.unpark_all()
 
     # --- what guests see ----------------------------------------------------------------------------------------
