@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import attrs
+import numpy as np
 import structlog
 import trio
 
@@ -277,10 +278,10 @@ class Session:
     def _take_in(self, feed: Feed) -> None:
         self._started = True
         self.intake.push(feed.samples, video_frames=feed.video_frames, force_listen=feed.force_listen)
-        if feed.commit:
-            self.intake.pad()
-            self._turn_ended_at = trio.current_time()
         now = trio.current_time()
+        if feed.commit:
+            self._end_turn_in_intake()
+            self._turn_ended_at = now
         units = self.intake.pending_samples // self.unit_format.samples
         self._input_age.waiting(units, now)
         if units:
@@ -289,6 +290,12 @@ class Session:
         if lag_s is not None and self.config.duplex_events:
             lagging = SessionLagging(session_id=self.id, input_age_ms=round(1000 * lag_s), dropped_ms=0)
             self._append(self.feed.append(lagging))
+
+    def _end_turn_in_intake(self) -> None:
+        self.intake.pad()
+        if not self.intake.pending_samples and self._machine.active_response_id is None:
+            # The model has taken everything already; it needs one more unit to decide that it has been asked.
+            self.intake.push(np.zeros(self.unit_format.samples, np.float32))
 
     def input_taken(self) -> None:
         """A unit left the intake."""
