@@ -26,7 +26,16 @@ ENVIRONMENT: Final = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 LONGEST_WAIT_S: Final = 0.005
 PROMPT_CACHE_MIB: Final = 256
-SAMPLING: Final = {"top_k": 40, "top_p": 0.95, "min_p": 0.1, "repeat_penalty": 1.05}
+SAMPLING: Final = {
+    "top_k": 40,
+    "top_p": 0.95,
+    "min_p": 0.1,
+    "dry_multiplier": 0.8,
+    "dry_allowed_length": 8,
+    "dry_penalty_last_n": 128,
+}
+"""Against going round in circles, only repetitions longer than eight tokens are made unlikely: a plain penalty on
+repeated tokens would make a model misread the clock in its own prompt."""
 
 
 @attrs.define(eq=False)
