@@ -3,22 +3,21 @@
 Owns the opening and the final checks. What callers do is `caller.py`, what has to hold is `invariants.py`.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
 
-from duplex_engine.actors.handle import Guest, SessionHandle
+from duplex_engine.actors.handle import SessionHandle
 from duplex_engine.actors.observations import Observation
 from duplex_engine.config import EngineConfig, Limits, SessionLimits
 from duplex_engine.engine import Engine, open_engine
-from duplex_engine.errors import ProtocolViolation, SessionGone
 from duplex_engine.model_plugins.contract import ModelPlugin
 from duplex_engine.model_plugins.scripted.plugin import ScriptedPlugin
-from duplex_engine.protocol.codec import decode_command
 from duplex_engine.protocol.session_config import Profile
 from duplex_engine.testing.caller import Caller
 from duplex_engine.testing.invariants import check_record
+from duplex_engine.testing.lines import LINE, Exchange
 from duplex_engine.testing.marks import MarkReader
 from duplex_engine.testing.timeline import Timeline
 
@@ -30,64 +29,20 @@ SETTLING_S = 60.0
 """How long workers may take to take their slots back."""
 
 
-class EngineLine:
-    """A line inside the process: what a connection does, without a socket."""
-
-    def __init__(self, handle: SessionHandle) -> None:
-        self.handle = handle
-        self._guest: Guest | None = None
-        self._scope = trio.CancelScope()
-        self._reading = trio.Event()
-        self._reading.set()
-
-    async def send(self, *frames: bytes) -> None:
-        """Decode and submit, as a connection does."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if self._guest is None:
-            raise SessionGone("the line was hung up")
-        for frame in frames:
-            try:
-                self._guest.submit(decode_command(frame))
-            except ProtocolViolation as error:
-                self._guest.refuse(error)
-        await trio.lowlevel.cancel_shielded_checkpoint()
-
-    async def listen(
-        self, deliver: Callable[[bytes], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Follow the journal, unless reading is stopped."""
-        with self._scope, self.handle.attach() as guest:
-            self._guest = guest
-            task_status.started()
-            while batch := await guest.next_batch():
-                for entry in batch:
-                    deliver(entry.frame)
-                guest.wrote()
-                await self._reading.wait()
-        self._guest = None
-
-    def stop_reading(self) -> None:
-        """Take nothing any more: a peer whose receive window is full."""
-        self._reading = trio.Event()
-
-    def read_on(self) -> None:
-        """Take everything again."""
-        self._reading.set()
-
-    def hang_up(self) -> None:
-        """Drop the line."""
-        self._scope.cancel(reason="the caller hung up")
-
-
 class Rig:
     """An engine under test, the callers it has had, and what they heard. Opened by `open_rig`."""
 
-    def __init__(self, engine: Engine, observed: list[Observation]) -> None:
+    def __init__(self, engine: Engine, exchange: Exchange, observed: list[Observation]) -> None:
         self.engine = engine
         self.observed = observed
         self.callers: list[Caller] = []
-        self.handles: list[SessionHandle] = []
         self.began_at = trio.current_time()
+        self._exchange = exchange
+
+    @property
+    def handles(self) -> list[SessionHandle]:
+        """The sessions of all callers, oldest first, whose line is inside the process."""
+        return self._exchange.handles
 
     @property
     def timeline(self) -> Timeline:
@@ -110,11 +65,10 @@ class Rig:
         """
         if session is None and self.engine.capabilities.native:
             session = NATIVE
-        handle = await self.engine.start_session(session, profile=profile)
-        self.handles.append(handle)
+        line = await LINE.get()(self._exchange, session, profile)
         name = name or f"caller{len(self.callers) + 1}"
         reader = MarkReader() if marks and self.engine.plugin.name == "scripted" else None
-        caller = Caller(name, EngineLine(handle), marks=reader)
+        caller = Caller(name, line, marks=reader)
         self.callers.append(caller)
         async with trio.open_nursery() as nursery:
             await nursery.start(caller.listens)
@@ -169,7 +123,9 @@ def open_rig(
 async def _open_rig(plugin: ModelPlugin, limits: Limits) -> AsyncIterator[Rig]:
     observed: list[Observation] = []
     async with open_engine(EngineConfig(limits=limits), plugin=plugin, observers=(observed.append,)) as engine:
-        rig = Rig(engine, observed)
-        yield rig
-        await rig.settles()
+        async with trio.open_nursery() as connections:
+            rig = Rig(engine, Exchange(engine, connections), observed)
+            yield rig
+            await rig.settles()
+            connections.cancel_scope.cancel(reason="the rig is closed")
     rig.check()

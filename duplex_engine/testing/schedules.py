@@ -37,13 +37,17 @@ def explore(*, examples: int = EXAMPLES) -> Callable[[Story], Callable[[], None]
 def explore(
     story: Story | None = None, *, examples: int = EXAMPLES
 ) -> Callable[[], None] | Callable[[Story], Callable[[], None]]:
-    """A plain test function that runs the story under `examples` different schedules. For use as a decorator."""
+    """A plain test function that runs the story under `examples` different schedules. For use as a decorator.
+
+    The story itself stays at hand as `test.story`.
+    """
     if story is None:
         return partial(explore, examples=examples)
 
     def test() -> None:
         _under_many_schedules(partial(run_story, story), examples)
 
+    test.story = story  # type: ignore[attr-defined]
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         setattr(test, name, getattr(story, name))
     return test
