@@ -1,0 +1,35 @@
+"""The same stories, told through the real server and a WebSocket."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from duplex_engine.testing.lines import LINE, Exchange
+from duplex_engine.testing.schedules import Story, run_story
+
+INSIDE = {
+    "test_a_reader_that_stops_reading_is_told_and_dropped": "reading is stopped",
+    "test_sound_of_a_cancelled_answer_that_nobody_took_is_withdrawn": "reading is stopped",
+    "test_a_lost_client_frees_its_seat_and_the_next_caller_hears_nothing_of_it": "looks at the session itself",
+    "test_a_resumable_session_waits_for_its_client_and_then_expires": "looks at the session itself",
+    "test_more_commands_than_the_mailbox_takes_are_refused_one_by_one": "a socket hands commands over one by one",
+}
+"""Stories that can only be told inside the process, and why."""
+
+
+def stories() -> Iterator[Story]:
+    for path in sorted(Path(__file__).parent.glob("test_story_*.py")):
+        if path.stem != Path(__file__).stem:
+            module = vars(import_module(path.stem))
+            yield from (test.story for name, test in module.items() if hasattr(test, "story") and name not in INSIDE)
+
+
+@pytest.mark.parametrize("story", stories(), ids=lambda story: story.__name__)
+def test_over_the_wire(story: Story) -> None:
+    token = LINE.set(Exchange.over_the_wire)
+    try:
+        run_story(story)
+    finally:
+        LINE.reset(token)
