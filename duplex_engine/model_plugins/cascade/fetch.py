@@ -41,7 +41,7 @@ from duplex_engine.model_plugins.cascade.models import (
     find_part,
     locate,
     models_in_use,
-    remember,
+    mark_checked,
     sha256_of,
 )
 from duplex_engine.model_plugins.cascade.progress import MEBIBYTE, Bar
@@ -294,4 +294,4 @@ def _accept(fresh: Path, file: LockedFile, digest: str, origin: str) -> None:
         )
     path = cache_directory() / file.name
     fresh.replace(path)
-    remember(path, file)
+    mark_checked(path, file)

@@ -24,7 +24,7 @@ from duplex_engine.model_plugins.contract import Progress, Result, Work
 ENVIRONMENT: Final = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 """Set before the runtime is imported: its threads would otherwise spin while they wait, on cores that others need."""
 
-LONGEST_WAIT_S: Final = 0.005
+LONGEST_WAIT_S: Final = 0.01
 PROMPT_CACHE_MIB: Final = 256
 SAMPLING: Final = {
     "top_k": 40,

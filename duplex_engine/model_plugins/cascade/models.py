@@ -165,10 +165,10 @@ def check(path: Path, file: LockedFile, *, way_out: str) -> None:
     actual = sha256_of(path) if path.stat().st_size == file.size else "(not computed: wrong size)"
     if actual != file.sha256:
         raise ModelRefused(_refusal(path, file, actual, way_out))
-    remember(path, file)
+    mark_checked(path, file)
 
 
-def remember(path: Path, file: LockedFile) -> None:
+def mark_checked(path: Path, file: LockedFile) -> None:
     """Note that this file is the right one, so that it is not read again to find out."""
     # The note only saves time: where the cache cannot be written, files are simply read again next time.
     record = _record(file)

@@ -36,7 +36,7 @@ LEADING_SILENCE: Final = VOICE_RATE_HZ * 10 // 1000
 
 
 @attrs.define
-class Utterance:
+class Speech:
     """A clause being spoken: the pieces still to make, and the sound made so far."""
 
     pieces: deque[str]
@@ -48,7 +48,7 @@ class Voice:
     """A `Stepper`: each item is a Speak, answered by a SpokenClause when all of it has been made."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Utterance] = {}
+        self._open: dict[int, Speech] = {}
 
     def load(self, progress: Progress) -> None:
         """Open the graph and the lexicon and speak once. Raises ModelMissing or ModelRefused."""
@@ -69,16 +69,16 @@ class Voice:
             self._open.pop(ticket, None)
         for _slot, ticket, payload in work.items:
             if isinstance(payload, Speak):
-                self._open[ticket] = Utterance(deque(pieces_of(speakable(payload.text))), payload.speed)
+                self._open[ticket] = Speech(deque(pieces_of(speakable(payload.text))), payload.speed)
             else:
                 cause = f"asked to say a {type(payload).__name__}, not a Speak"
                 yield Result(ticket, Error(StepFailed("voice", cause)))
-        for ticket, utterance in tuple(self._open.items()):
-            if utterance.pieces:
-                utterance.pcm += float_to_pcm16(self.speak(utterance.pieces.popleft(), utterance.speed))
-            if not utterance.pieces:
+        for ticket, speech in tuple(self._open.items()):
+            if speech.pieces:
+                speech.pcm += float_to_pcm16(self.speak(speech.pieces.popleft(), speech.speed))
+            if not speech.pieces:
                 del self._open[ticket]
-                yield Result(ticket, Value(SpokenClause(bytes(utterance.pcm))))
+                yield Result(ticket, Value(SpokenClause(bytes(speech.pcm))))
 
     def close(self) -> None:
         """Forget unfinished clauses."""
