@@ -40,8 +40,8 @@ from duplex_engine.model_plugins.cascade.models import (
     find_file,
     find_part,
     locate,
-    models_in_use,
     mark_checked,
+    models_in_use,
     sha256_of,
 )
 from duplex_engine.model_plugins.cascade.progress import MEBIBYTE, Bar
