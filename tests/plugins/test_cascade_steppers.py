@@ -127,7 +127,7 @@ def test_what_cannot_be_said_is_silence_of_no_length(voice: Voice, text: str) ->
     assert answers(voice, Speak(text)) == [[SpokenClause(b"")]]
 
 
-@pytest.mark.parametrize("text", ["a" * 500, "xkcdqwrt", "1" * 40, "U.S.A.", "don't", "!!! yes ???", "ß", "Łódź"])
+@pytest.mark.parametrize("text", ["a" * 100, "xkcdqwrt", "1" * 40, "U.S.A.", "don't", "!!! yes ???", "ß", "Łódź"])
 def test_odd_text_is_said_somehow(voice: Voice, text: str) -> None:
     ((clause,),) = answers(voice, Speak(text))
     assert isinstance(clause, SpokenClause)
