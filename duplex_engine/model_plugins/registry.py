@@ -38,4 +38,6 @@ def load_plugin(name: str, options: Mapping[str, object]) -> ModelPlugin:
     try:
         return cast("Callable[..., ModelPlugin]", factory)(**options)
     except TypeError as error:
-        raise ConfigRejected("invalid_argument", f"plugin {name!r} does not take these options: {error}", "options") from error
+        raise ConfigRejected(
+            "invalid_argument", f"plugin {name!r} does not take these options: {error}", "options"
+        ) from error

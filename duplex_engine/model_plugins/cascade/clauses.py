@@ -57,6 +57,11 @@ class ClauseSplitter:
         self._buffer = ""
         self._count = 0
 
+    @property
+    def begun(self) -> bool:
+        """Whether a clause has been cut already."""
+        return self._count > 0
+
     def push(self, text: str) -> Sequence[str]:
         """Clauses that `text` completes, each with the white space that follows it so far."""
         self._buffer += text

@@ -44,6 +44,7 @@ class Draft:
         self.history = tuple(history)
         self.samples = samples
         self.usage = Usage()
+        self.reason = "stop"
         self._epoch = epoch
         self._scope = trio.CancelScope()
         self._heard = trio.Event()
@@ -123,9 +124,11 @@ class Draft:
                         for clause in splitter.push(answer.text):
                             await clauses.send(clause)
                     elif isinstance(answer, Completion):
-                        self._count(answer)
-            for clause in splitter.finish():
-                await clauses.send(clause)
+                        self._note_end(answer)
+            # An answer that ran out of tokens ends with its last whole clause, not in the middle of a word.
+            if self.reason != "length" or not splitter.begun:
+                for clause in splitter.finish():
+                    await clauses.send(clause)
 
     async def _speak(self, clauses: trio.MemoryReceiveChannel[str]) -> None:
         if not self.plan.speaks:
@@ -138,7 +141,8 @@ class Draft:
                 assert isinstance(spoken, SpokenClause)
                 await self._sender.send(Piece(clause, spoken.pcm))
 
-    def _count(self, completion: Completion) -> None:
+    def _note_end(self, completion: Completion) -> None:
+        self.reason = completion.reason
         self.usage = Usage(
             input_text=completion.prompt_tokens,
             input_cached=completion.cached_tokens,

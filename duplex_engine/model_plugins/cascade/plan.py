@@ -13,7 +13,8 @@ from duplex_engine.protocol.session_config import Profile, SessionConfig
 VOICES = ("joe",)
 LEAD_S = 0.6
 """Sound leaves at most this long before it is due: enough against jitter, and most of an interrupted answer was never sent."""
-TEMPERATURE = 0.3
+TEMPERATURE = 0.0
+"""Greedy: models this small lose the thread at anything above."""
 TEMPERATURE_LIMIT = 2.0
 MAX_TOKENS = 160
 MAX_TOKENS_LIMIT = 2048

@@ -16,6 +16,7 @@ from duplex_engine.model_plugins.cascade import models
 from duplex_engine.model_plugins.cascade.draft import Draft
 from duplex_engine.model_plugins.cascade.plan import LEAD_S, CascadePlan, plan_session, replan_session
 from duplex_engine.model_plugins.cascade.prompt import compose_prelude, local_time, system_message
+from duplex_engine.model_plugins.cascade.runtime import ENVIRONMENT
 from duplex_engine.model_plugins.contract import Epoch, HostKind, Response, SessionPlan, UnitFormat, WorkerSpec
 from duplex_engine.model_plugins.shared.silero import SileroDetector
 from duplex_engine.protocol.capabilities import Capabilities, TurnPolicy
@@ -71,7 +72,13 @@ class CascadePlugin(TurnBased):
             "prelude": (system_message(None, local_time()),),
         }
         return (
-            WorkerSpec(name="recogniser", stepper=f"{PACKAGE}.recogniser:Recogniser", slots=steps, host=self._host),
+            WorkerSpec(
+                name="recogniser",
+                stepper=f"{PACKAGE}.recogniser:Recogniser",
+                slots=steps,
+                host=self._host,
+                environment=ENVIRONMENT,
+            ),
             WorkerSpec(
                 name="language",
                 stepper=f"{PACKAGE}.language:LanguageModel",
@@ -79,7 +86,9 @@ class CascadePlugin(TurnBased):
                 slots=prompts,
                 host=self._host,
             ),
-            WorkerSpec(name="voice", stepper=f"{PACKAGE}.voice:Voice", slots=steps, host=self._host),
+            WorkerSpec(
+                name="voice", stepper=f"{PACKAGE}.voice:Voice", slots=steps, host=self._host, environment=ENVIRONMENT
+            ),
         )
 
     def detector(self) -> SpeechDetector:
@@ -134,7 +143,7 @@ class CascadePlugin(TurnBased):
                     await response.audio(piece.pcm, text=piece.text)
                 else:
                     await response.text(piece.text)
-            response.finish("stop", draft.usage)
+            response.finish(draft.reason, draft.usage)
             await response.played_out()
 
 
