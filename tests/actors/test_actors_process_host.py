@@ -241,7 +241,7 @@ async def main():
     spec = WorkerSpec(name="orphan", stepper="actors_steppers:HostedStepper")
     async with ProcessHost().open(spec, lambda what, fraction: None) as stepper, trio.open_nursery() as nursery:
         def announce(logger, name, event):
-            os.write(1, str(stepper._process.pid).encode())
+            os.write(1, b"%d " % stepper._process.pid)
             raise structlog.DropEvent
         structlog.configure(processors=[announce])
         nursery.start_soon(stepper.step, Work(items=((0, 1, Do({question!r}, "said something")),)))
@@ -258,7 +258,8 @@ async def test_a_child_ends_when_its_parent_is_killed_whatever_it_does(question:
         parent = await trio.lowlevel.open_process([sys.executable, "-c", script], stdout=subprocess.PIPE)
         assert parent.stdout is not None
         async with parent.stdout:
-            child = os.pidfd_open(int(await parent.stdout.receive_some()))
+            announced = await parent.stdout.receive_some()  # once for each printed line
+            child = os.pidfd_open(int(announced.split()[0]))
             try:
                 parent.kill()
                 await parent.wait()
