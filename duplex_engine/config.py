@@ -4,7 +4,6 @@ Owns defaults and bounds (wire contract, appendix B). Reading TOML is `server/se
 """
 
 from collections.abc import Mapping
-
 from typing import Any
 
 import attrs

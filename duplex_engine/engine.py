@@ -30,7 +30,11 @@ from duplex_engine.protocol.journal import Cursor
 from duplex_engine.protocol.session_config import Profile, SessionConfig
 from duplex_engine.protocol.session_parse import open_config
 
-HOSTS: Mapping[HostKind, Host] = {HostKind.INLINE: InlineHost(), HostKind.THREAD: ThreadHost(), HostKind.PROCESS: ProcessHost()}
+HOSTS: Mapping[HostKind, Host] = {
+    HostKind.INLINE: InlineHost(),
+    HostKind.THREAD: ThreadHost(),
+    HostKind.PROCESS: ProcessHost(),
+}
 
 
 @attrs.frozen(kw_only=True)
