@@ -217,6 +217,7 @@ class Session:
     async def _obey_commands(self) -> None:
         while True:
             command = await self._mailbox.take()
+            await trio.lowlevel.checkpoint_if_cancelled()  # a command in hand does not hear that the session has ended
             for effect in self._obey(command):
                 await self._perform(effect)
 
