@@ -24,6 +24,10 @@ LAST_WORDS = ("session.closed", "session.expired")
 DELTA = "response.output_audio.delta"
 
 
+class NotHeard(AssertionError):
+    """What a caller waited for did not come."""
+
+
 class Line(Protocol):
     """A connection between one caller and the engine."""
 
@@ -146,8 +150,8 @@ class Caller:
     async def hears(self, event_type: str, *, within_s: float = PATIENCE_S, **match: object) -> Heard:
         """The next event of this type that matches, after the one that was waited for last.
 
-        `match`: keys of the event, wherever they stand in it (`status="cancelled"`). Raises AssertionError when none
-        comes within `within_s`.
+        `match`: keys of the event, wherever they stand in it (`status="cancelled"`). Raises NotHeard when none comes
+        within `within_s`.
         """
         with trio.move_on_after(within_s):
             while True:
@@ -159,7 +163,7 @@ class Caller:
                 if self._over:
                     break
                 await self._came.park()
-        raise AssertionError(
+        raise NotHeard(
             f"{self.name} waited for {event_type} {match or ''} in vain; since then came "
             f"{[heard.type for heard in self.heard[self._position :]]}"
         )

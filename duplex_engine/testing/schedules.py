@@ -18,6 +18,8 @@ import trio.testing
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from duplex_engine.errors import SessionGone
+from duplex_engine.testing.caller import NotHeard
 from duplex_engine.testing.rig import Rig
 
 EXAMPLES = 15
@@ -116,7 +118,11 @@ def _cancelled_at(
     async def run() -> None:
         async with opening() as rig, trio.open_nursery() as nursery:
             await nursery.start(_bomb, rig, fuse, ending, nursery.cancel_scope)
-            await story(rig)
+            try:
+                await story(rig)
+            except* (SessionGone, NotHeard):
+                if not (fuse.burnt and ending is Ending.SESSION):
+                    raise
             nursery.cancel_scope.cancel(reason="the story is over")
 
     run_story(run, instruments=(fuse,))

@@ -43,6 +43,19 @@ async def test_at_the_deadline_answers_end_and_everybody_gets_a_last_word() -> N
             assert talking.all("response.done", status="cancelled")
 
 
+@explore(examples=40)
+async def test_a_turn_committed_as_the_house_closes_is_no_failure() -> None:
+    """Whoever of the two is first: the answer is cancelled with the session, or never begun."""
+    async with open_rig(mode="turn", lead_s=0.2, script='speak "for ages" for 100') as rig:
+        async with rig.caller() as caller, trio.open_nursery() as nursery:
+            await caller.appends(1.0)
+            nursery.start_soon(rig.engine.drain, 0)
+            await caller.commits()
+            await caller.hears_the_end()
+        assert {done["reason"] for done in caller.all("response.done")} <= {"session_closed"}
+        assert not caller.all("error")
+
+
 @explore
 async def test_leaving_the_engine_ends_everybody() -> None:
     opened: list[Rig] = []
