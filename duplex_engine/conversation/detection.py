@@ -34,7 +34,7 @@ class Endpointing:
     """
 
     detection: TurnDetection
-    pause_after_ms: float = 160.0
+    pause_after_ms: float = 96.0
     speaking: bool = False
     paused: bool = False
     _not_before_ms: float = 0.0

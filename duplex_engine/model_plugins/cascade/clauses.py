@@ -46,7 +46,7 @@ class Patience:
     most: int
 
 
-PATIENCE: Final = (Patience(2, 4, 8), Patience(4, 10, 16), Patience(8, 24, 40))
+PATIENCE: Final = (Patience(2, 3, 3), Patience(3, 6, 10), Patience(8, 24, 40))
 """For the first clause, whose end someone is waiting for, the second, and all later ones."""
 
 
@@ -105,9 +105,10 @@ class ClauseSplitter:
         words = list(WORD.finditer(self._buffer))
         for number in range(patience.joint, len(words)):
             before, word = words[number - 1], words[number]
-            # The last word may still be growing: it can only be told for a joint once white space follows it.
-            joint = word.end() < len(self._buffer) and word.group().lower() in JOINTS
-            grown = number >= patience.most and word.end() < len(self._buffer)
+            # The last word may still be growing: what it will be is only known once white space follows it.
+            complete = word.end() < len(self._buffer)
+            joint = complete and word.group().lower() in JOINTS
+            grown = number >= patience.most and (complete or not _may_become_half(word.group()))
             if (joint or grown) and not _binds(before.group(), word.group()):
                 return before.end()
         return None
@@ -130,6 +131,11 @@ def _binds(before: str, word: str) -> bool:
     """Whether no speaker would pause between these two words."""
     plain = before.lower().strip("\"'“‘(.")
     return plain in CLINGING or plain in ABBREVIATIONS or word.lower().rstrip(".,!?;:") in HALVES
+
+
+def _may_become_half(beginning: str) -> bool:
+    """Whether a word that begins like this may still turn out to belong to the number before it."""
+    return any(half.startswith(beginning.lower()) for half in HALVES)
 
 
 def _past_spaces(text: str, place: int) -> int:
