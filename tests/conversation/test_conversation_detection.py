@@ -27,7 +27,7 @@ def test_speech_starts_after_the_shortest_run_and_stops_after_the_silence():
     assert [edge.kind for edge in found] == ["started", "paused", "stopped"]
     started, paused, stopped = found
     assert started == Edge("started", 20 * 32 - 300, 23 * 32, 96)
-    assert paused == Edge("paused", 30 * 32, 35 * 32, 320)
+    assert paused == Edge("paused", 30 * 32, 33 * 32, 320)
     assert stopped == Edge("stopped", 46 * 32, 46 * 32, 320)  # 512 ms of silence: the first whole window beyond 500
 
 
@@ -41,10 +41,11 @@ def test_speech_starts_after_the_shortest_run_and_stops_after_the_silence():
         ([HIGH] * 3 + [BETWEEN] * 50, {}, ["started"]),  # only a low window starts the silence
         ([HIGH] * 3 + [LOW] + [BETWEEN] * 50, {}, ["started", "paused"]),  # in between it runs, and cannot end
         ([HIGH] * 3 + [LOW] + [BETWEEN] * 50 + [LOW], {}, ["started", "paused", "stopped"]),
-        ([HIGH] * 3 + [LOW] * 4 + [HIGH] + [LOW] * 4, {}, ["started"]),  # speech clears the silence
+        ([HIGH] * 3 + [LOW] * 2 + [HIGH] + [LOW] * 2, {}, ["started"]),  # speech clears the silence
         ([HIGH] * 3 + [LOW] * 5 + [HIGH], {}, ["started", "paused", "resumed"]),
         ([HIGH] * 3 + [LOW], {"silence_duration_ms": 0}, ["started", "stopped"]),
-        ([HIGH] * 3 + [LOW] * 4, {"silence_duration_ms": 100}, ["started", "stopped"]),
+        ([HIGH] * 3 + [LOW] * 4, {"silence_duration_ms": 100}, ["started", "paused", "stopped"]),
+        ([HIGH] * 3 + [LOW] * 4, {"silence_duration_ms": 60}, ["started", "stopped"]),
         ([HIGH] * 3 + [0.02] * 30, {"threshold": 0.16}, ["started"]),  # the floor under the band is 0.01
         ([HIGH] * 3 + [0.005] * 30, {"threshold": 0.16}, ["started", "paused", "stopped"]),
         ([0.5] * 3, {}, ["started"]),

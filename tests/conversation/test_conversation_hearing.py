@@ -153,9 +153,9 @@ def test_edges_lie_where_the_sound_changes():
     edges = hear_all(Ears(DETECTED, 16_000, EnergyDetector()), SPOKEN, [len(SPOKEN)])
     assert edges == [
         ("started", 640 - 300, 16 * 736),
-        ("paused", 1280, 16 * 1440),
+        ("paused", 1280, 16 * 1376),
         ("resumed", 1600, 16 * 1632),
-        ("paused", 1920, 16 * 2080),
+        ("paused", 1920, 16 * 2016),
         ("stopped", 2432, 16 * 2432),
     ]
 
