@@ -19,6 +19,7 @@ class LeanSocket:
         self._stream = stream
         self._buffer = bytearray()
         self._farewell: str | None = None
+        self._pings: list[bytes] = []
 
     @classmethod
     async def connect(cls, host: str, port: int, target: str) -> "LeanSocket":
@@ -51,6 +52,8 @@ class LeanSocket:
         """At least one text frame; raises EOFError when the server has hung up or closed."""
         while True:
             frames = list(self._cut())
+            while self._pings:
+                await self._stream.send_all(masked(self._pings.pop(), opcode=10))
             if frames:
                 return frames
             if self._farewell is not None:
@@ -74,6 +77,8 @@ class LeanSocket:
             opcode = buffer[start] & 15
             if opcode == 1:
                 yield bytes(buffer[body : body + length])
+            elif opcode == 9:
+                self._pings.append(bytes(buffer[body : body + length]))
             elif opcode == 8:
                 self._farewell = f"closed with {bytes(buffer[body : body + length])!r}"
             start = body + length
@@ -84,13 +89,13 @@ class LeanSocket:
         await self._stream.aclose()
 
 
-def masked(frame: bytes) -> bytes:
-    """A complete masked text frame."""
-    size = len(frame)
+def masked(frame: bytes, opcode: int = 1) -> bytes:
+    """A complete masked frame, text by default."""
+    size, first = len(frame), 0x80 | opcode
     if size < 126:
-        head = bytes((0x81, 0x80 | size))
+        head = bytes((first, 0x80 | size))
     elif size < 65536:
-        head = b"\x81\xfe" + size.to_bytes(2, "big")
+        head = bytes((first, 0xFE)) + size.to_bytes(2, "big")
     else:
-        head = b"\x81\xff" + size.to_bytes(8, "big")
+        head = bytes((first, 0xFF)) + size.to_bytes(8, "big")
     return head + ZERO_KEY + frame

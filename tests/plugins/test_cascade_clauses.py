@@ -19,7 +19,7 @@ CUTS = [
     (["Sure! ", "Here's a joke for you. ", "Why not?"], "a short first sentence"),
     (["Yes, it is. ", "Really."], "one word before a comma is too little"),
     (["Sure, I can. ", "Skies are blue because the air scatters the light, ", "as it does."], "later ones wait for a comma"),
-    (["Dr. Smith lives ", "at 5.5 Main St. in St. Louis, ", "at 3 p.m. as J. K. Rowling does."], "nothing that looks like an end"),
+    (["Dr. Smith lives ", "at 5.5 Main St. in St. Louis, ", "at 3 p.m. as J. K. Rowling."], "nothing that looks like an end"),
     (["1. Take two ", "eggs\n", "2. Beat them"], "list numbers stay with their entries"),
     (["He said \"yes.\" ", "Then he left."], "quotes stay with their sentence"),
     (["One two three ", "four five six seven eight nine ten eleven."], "a first clause without any pause"),
