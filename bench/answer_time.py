@@ -73,7 +73,7 @@ class Call:
         self._speech_ended = began + speech_end
         position = 0
         step = int(RATE_HZ * APPEND_S)
-        while not self._done.is_set() and position < len(samples) + 30 * RATE_HZ:
+        while not self._done.is_set() and position < len(samples) + 60 * RATE_HZ:
             await trio.sleep_until(began + (position + step) / RATE_HZ)
             chunk = samples[position : position + step]
             quiet = self._noise.normal(0, 10, step - len(chunk)).astype("<i2")

@@ -20,6 +20,7 @@ class LeanSocket:
         self._buffer = bytearray()
         self._farewell: str | None = None
         self._pings: list[bytes] = []
+        self._writing = trio.Lock()
 
     @classmethod
     async def connect(cls, host: str, port: int, target: str) -> "LeanSocket":
@@ -46,14 +47,16 @@ class LeanSocket:
 
     async def send(self, frame: bytes) -> None:
         """One masked text frame in one write."""
-        await self._stream.send_all(masked(frame))
+        async with self._writing:
+            await self._stream.send_all(masked(frame))
 
     async def receive(self) -> list[bytes]:
         """At least one text frame; raises EOFError when the server has hung up or closed."""
         while True:
             frames = list(self._cut())
             while self._pings:
-                await self._stream.send_all(masked(self._pings.pop(), opcode=10))
+                async with self._writing:
+                    await self._stream.send_all(masked(self._pings.pop(), opcode=10))
             if frames:
                 return frames
             if self._farewell is not None:

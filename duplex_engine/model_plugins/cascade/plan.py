@@ -16,7 +16,7 @@ LEAD_S = 0.6
 TEMPERATURE = 0.0
 """Greedy: models this small lose the thread at anything above."""
 TEMPERATURE_LIMIT = 2.0
-MAX_TOKENS = 160
+MAX_TOKENS = 90
 MAX_TOKENS_LIMIT = 2048
 SPEED_RANGE = (0.5, 2.0)
 

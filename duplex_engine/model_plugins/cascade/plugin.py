@@ -26,6 +26,8 @@ INPUT_RATE_HZ = 16_000
 OUTPUT_RATE_HZ = 22_050
 UNIT_MS = 80
 DEFAULT_SESSIONS = 4
+LANGUAGE_NICENESS = 5
+"""While a clause is being made into sound, the words after it can wait: the listener cannot."""
 PACKAGE = "duplex_engine.model_plugins.cascade"
 
 
@@ -85,6 +87,7 @@ class CascadePlugin(TurnBased):
                 arguments=language,
                 slots=prompts,
                 host=self._host,
+                nice=LANGUAGE_NICENESS,
             ),
             WorkerSpec(
                 name="voice", stepper=f"{PACKAGE}.voice:Voice", slots=steps, host=self._host, environment=ENVIRONMENT
