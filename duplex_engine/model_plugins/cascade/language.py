@@ -26,6 +26,7 @@ ENVIRONMENT: Final = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 LONGEST_WAIT_S: Final = 0.01
 PROMPT_CACHE_MIB: Final = 256
+SMALL_MODEL_BYTES: Final = 200 * 1024 * 1024
 SAMPLING: Final = {
     "top_k": 40,
     "top_p": 0.95,
@@ -64,7 +65,8 @@ class LanguageModel:
     """A `Stepper`: each item is a Prompt, answered by TextDeltas and, as the last, a Completion.
 
     `model`: path of a GGUF file. `slots`: conversations at the same time. `context_tokens`: of each of them. `threads`:
-    CPU threads, None for one a core. `prelude`: messages that prompts begin with; they are read while loading.
+    CPU threads, None for as many as make
+    it faster. `prelude`: messages that prompts begin with; they are read while loading.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class LanguageModel:
         self._model = model
         self._slots = slots
         self._context_tokens = context_tokens
-        self._threads = threads or os.cpu_count() or 1
+        self._threads = threads or useful_threads(Path(model))
         self._prelude = tuple(prelude)
         self._running: dict[int, Request] = {}
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
@@ -225,6 +227,13 @@ class Reply:
                 self._say(text)
             self._reason = choice.get("finish_reason") or self._reason
         self._usage = chunk.get("usage") or self._usage
+
+
+def useful_threads(model: Path) -> int:
+    """How many threads make this model faster: one a core, but one alone for a model so small that agreeing takes longer."""
+    if model.is_file() and model.stat().st_size < SMALL_MODEL_BYTES:
+        return 1
+    return os.cpu_count() or 1
 
 
 def request_body(prompt: Prompt) -> Mapping[str, object]:

@@ -35,7 +35,7 @@ class CascadePlugin(TurnBased):
     """The embedded voice.
 
     `llm`: "default", "light", a name of the model lock, or a path to a GGUF file. `threads`: of the language model
-    (None: all cores but one, at least one). `lead_s`: how far audio runs ahead. `host`: where the workers run.
+    (None: as many as make it faster). `lead_s`: how far audio runs ahead. `host`: where the workers run.
     """
 
     name = "cascade"
