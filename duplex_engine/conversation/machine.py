@@ -221,7 +221,7 @@ class Conversation:
         answers.cut_all(SESSION_CLOSED)
         for key in tuple(answers.alive):
             answers.end(ResponseEnded(key=key, status=ResponseStatus.CANCELLED, reason=SESSION_CLOSED))
-        self._speech.stop()
+        self._committing.clear(tell=False)
         if expired:
             scene.say(SessionExpired(session_id=scene.session_id, reason=reason))
         else:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from duplex_engine.audio.vad import EnergyDetector, SpeechDetector
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Turn
-from duplex_engine.errors import LeaseLost, StepFailed
+from duplex_engine.errors import CodedError, LeaseLost, StepFailed
 from duplex_engine.model_plugins.contract import Epoch, Rehearsal, Response, SessionPlan, UnitFormat, WorkerSpec
 from duplex_engine.protocol.capabilities import Capabilities
 from duplex_engine.protocol.session_config import SessionConfig
@@ -74,13 +74,13 @@ class TurnBased(Behaviour):
         """Answer one turn. Leases taken here are given back the moment the answer is interrupted."""
 
     async def converse(self, epoch: Epoch) -> None:
-        """Answer turn after turn; an answer whose worker died has failed, the conversation goes on."""
+        """Answer turn after turn; an answer that failed has been told, the conversation goes on."""
         while True:
             turn = await epoch.next_turn()
             try:
                 async with epoch.response(turn) as response:
                     await self.answer(epoch, turn, response)
-            except* (LeaseLost, StepFailed):
+            except* (LeaseLost, StepFailed, CodedError):
                 pass  # told to the client when the response ended
 
     async def warm_up(self, rehearsal: Rehearsal) -> None:

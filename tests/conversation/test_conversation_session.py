@@ -233,6 +233,15 @@ def test_an_end_without_a_close_says_the_terminals_itself():
     assert rig.machine.epoch == 1
 
 
+def test_nothing_of_an_uncommitted_turn_is_held_after_the_end():
+    rig = Rig()
+    rig.appends(2000, speech=True)
+    assert rig.machine.pending_input_bytes == 4 * 32_000
+    said = rig.perform(rig.machine.ending("client_close", expired=False))
+    assert types(said) == ["speech_stopped", "session.closed"]
+    assert rig.machine.pending_input_bytes == 0
+
+
 def test_a_closing_session_obeys_nothing_and_promotes_nothing():
     rig = Rig()
     turn = rig.asks()

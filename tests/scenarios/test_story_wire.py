@@ -26,7 +26,7 @@ def stories() -> Iterator[Story]:
             yield from (test.story for name, test in module.items() if hasattr(test, "story") and name not in INSIDE)
 
 
-@pytest.mark.parametrize("story", stories(), ids=lambda story: story.__name__)
+@pytest.mark.parametrize("story", list(stories()), ids=lambda story: story.__name__)
 def test_over_the_wire(story: Story) -> None:
     token = LINE.set(Exchange.over_the_wire)
     try:
