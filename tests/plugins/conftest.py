@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 import attrs
 import pytest
+from cascade_quick import QuickCascade
 
 from duplex_engine.model_plugins.contract import ModelPlugin
 from duplex_engine.model_plugins.scripted.plugin import ScriptedPlugin
@@ -63,6 +64,8 @@ CANDIDATES = [
     Candidate("scripted native", native, NATIVE),
     Candidate("scripted native, fresh contexts", fresh_contexts, NATIVE),
     Candidate("scripted turns", turns),
+    Candidate("cascade", QuickCascade),
+    Candidate("cascade, its own detector", QuickCascade, {"extra_body": {"auto_response": True}}),
 ]
 
 
