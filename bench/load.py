@@ -188,6 +188,7 @@ def main() -> None:
     chosen = parser.parse_args()
     server = start_server(chosen.port, chosen.sessions)
     try:
+        before = metrics(chosen.port)
         spent = cpu_seconds(server.pid)
         callers = trio.run(run, chosen.port, chosen.sessions, chosen.seconds)
         spent = cpu_seconds(server.pid) - spent
@@ -196,7 +197,7 @@ def main() -> None:
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(20)
-    report(callers, spent, left, chosen.seconds)
+    report(callers, spent, before, left, chosen.seconds)
 
 
 def say(name: str, values: list[float]) -> None:
@@ -217,7 +218,9 @@ def found_faults(callers: list[Caller]) -> Iterator[str]:
     yield from (f"{count} callers heard mark {mark}" for mark, count in marks.items() if count > 1)
 
 
-def report(callers: list[Caller], spent: float, left: dict[str, float], seconds: float) -> None:
+def report(
+    callers: list[Caller], spent: float, before: dict[str, float], left: dict[str, float], seconds: float
+) -> None:
     """Figures, then faults."""
     turnarounds = [value for caller in callers for value in caller.turnarounds]
     cuts = [value for caller in callers for value in caller.interruptions]
@@ -228,7 +231,10 @@ def report(callers: list[Caller], spent: float, left: dict[str, float], seconds:
     say("turnaround", turnarounds)
     say("cancel to response.done", cuts)
     print(f"server CPU: {spent:.2f} s, {1e6 * spent / appends:.0f} us per append")
-    print({name: value for name, value in left.items() if "seats" in name or "tasks" in name or "sessions" in name})
+    for name in ("duplex_engine_sessions", "duplex_engine_seats_taken", "duplex_engine_tasks"):
+        print(f"{name}: {before[name]:.0f} before, {left[name]:.0f} after")
+        if left[name] > before[name]:
+            faults.append(f"{name} did not come back to {before[name]:.0f}")
     for fault in faults[:20]:
         print("FAULT", fault)
     print(f"{len(faults)} faults")

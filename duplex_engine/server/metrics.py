@@ -55,6 +55,7 @@ class Metrics:
         self._seats_taken = self._gauge("seats_taken", "Seats taken: sessions opening, alive or closing.")
         self._seats_limit = self._gauge("seats_limit", "Seats there are.")
         self._ready = self._gauge("ready", "1 while sessions can be opened.")
+        self._tasks = self._gauge("tasks", "Trio tasks alive in the server.")
 
     def _make_histograms(self) -> None:
         self._first_audio = self._histogram(
@@ -109,11 +110,12 @@ class Metrics:
         self._started.add(seen.worker)
 
     async def watch_loop_lag(self) -> None:
-        """Sample for ever how late the loop runs a timer."""
+        """Sample for ever how late the loop runs a timer, and how many tasks live on it."""
         while True:
             due = trio.current_time() + LAG_SAMPLE_S
             await trio.sleep_until(due)
             self._loop_lag.observe(trio.current_time() - due)
+            self._tasks.set(trio.lowlevel.current_statistics().tasks_living)
 
     def exposition(self, engine: Engine) -> bytes:
         """All series now, in the text format that `CONTENT_TYPE` names."""

@@ -4,7 +4,10 @@ What is asked is a recording of a person; what is answered is heard back by the 
 """
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -173,6 +176,17 @@ async def test_two_callers_hear_their_own_answers_only(cascade: Server):
     for caller, done in ends:
         assert {event.response_id for event in caller.events if isinstance(event, AudioDelta)} == {done.response_id}
         assert len(caller.sound(done.response_id)) > 22_050
+
+
+def test_the_client_of_the_readme_gets_an_answer(cascade: Server):
+    root = Path(__file__).parents[2]
+    question = root / "tests" / "data" / "what_time_is_it.wav"
+    command = [sys.executable, root / "examples" / "ask_a_server.py", f"{cascade.websocket_url}/v1/realtime", question]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    assert done.returncode == 0, done.stderr
+    answered = re.fullmatch(r"(.+) \((\d+) bytes of sound\)\n", done.stdout)
+    assert answered is not None, done.stdout
+    assert int(answered[2]) > 22_050
 
 
 async def test_when_the_model_is_killed_the_answer_fails_and_the_session_lives(cascade: Server):
