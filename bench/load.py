@@ -188,6 +188,7 @@ def main() -> None:
     chosen = parser.parse_args()
     server = start_server(chosen.port, chosen.sessions)
     try:
+        time.sleep(0.5)  # the server samples its tasks a few times a second
         before = metrics(chosen.port)
         spent = cpu_seconds(server.pid)
         callers = trio.run(run, chosen.port, chosen.sessions, chosen.seconds)
