@@ -15,6 +15,8 @@ async def ask(url: str, question: str) -> None:
     async with DuplexClient(url, model="cascade") as client:
         await client.stream_pcm(pcm + bytes(32_000))  # a second of silence ends the turn
         async for response in client.responses():
+            if response.decision == "listen":  # what was heard so far asked for no answer
+                continue
             spoken = b"".join([chunk async for chunk in response.audio()])
             print(response.transcript, f"({len(spoken)} bytes of sound)")
             break
