@@ -65,6 +65,11 @@ class EventStream:
         self._cursor = cursor
         self._ready: list[ServerEvent] = []
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of events, as JSON, that have been said and not been read."""
+        return self._cursor.backlog[0]
+
     def __aiter__(self) -> "EventStream":
         return self
 
@@ -162,14 +167,24 @@ class Engine:
 
     @asynccontextmanager
     async def open_session(
-        self, session: SessionConfig | Mapping[str, object] | None = None
+        self,
+        session: SessionConfig | Mapping[str, object] | None = None,
+        *,
+        profile: Profile = Profile.STRICT,
+        paced: bool = True,
     ) -> AsyncIterator[EmbeddedSession]:
-        """A session for the block; leaving the block ends it. Raises ConfigRejected, AdmissionRefused."""
-        handle = await self._desk.open(self.configure(session), tethered=True)
+        """A session for the block; once the block is left the session is over and its seat is free.
+
+        `paced` False: answers come as fast as they are made, not at the speed of sound. Raises ConfigRejected,
+        AdmissionRefused.
+        """
+        handle = await self._desk.open(self.configure(session, profile=profile), tethered=True, paced=paced)
         try:
             yield EmbeddedSession(handle)
         finally:
             handle.end("client_close")
+            with trio.CancelScope(shield=True):  # takes no time: a session's end waits for nobody
+                await handle.over.wait()
 
     async def start_session(
         self, session: SessionConfig | Mapping[str, object] | None = None, *, profile: Profile = Profile.STRICT

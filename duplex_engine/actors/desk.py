@@ -8,6 +8,7 @@ import math
 import secrets
 from collections.abc import Callable
 
+import attrs
 import trio
 
 from duplex_engine.actors.epoch import Lender
@@ -56,13 +57,16 @@ class Desk:
         """Whether newcomers are refused for good."""
         return not math.isinf(self._drain_at)
 
-    async def open(self, config: SessionConfig, *, tethered: bool = False) -> SessionHandle:
+    async def open(self, config: SessionConfig, *, tethered: bool = False, paced: bool = True) -> SessionHandle:
         """Seat a session. Raises ConfigRejected, or AdmissionRefused (`resource_exhausted`, `warming_up`, `draining`).
 
-        `tethered`: its opener ends it; otherwise it ends when nobody is attached any more (after the grace).
+        `tethered`: its opener ends it; otherwise it ends when nobody is attached any more (after the grace). `paced`
+        False: nobody listens at the speed of sound, answers are given as fast as they are made.
         A cancelled opener leaves nothing behind.
         """
         plan = self._plugin.plan(config)
+        if not paced:
+            plan = attrs.evolve(plan, lead_s=None)
         self._refuse_if_full()
         session = Session(
             Opening(

@@ -182,9 +182,11 @@ def _item(wire: JsonObject) -> Item:
     parts: list[Mapping[str, object]] = list(content) if isinstance(content, Sequence) else []
     words = " ".join(filter(None, (*_texts(parts), *_transcripts(parts))))
     details = {key: value for key, value in wire.items() if key not in COMMON_KEYS}
-    kind, call_id, output = str(wire["type"]), wire.get("call_id"), wire.get("output")
+    kind, call_id, name = str(wire["type"]), wire.get("call_id"), wire.get("name")
     if kind == "function_call_output":
-        words = str(output)
+        words = str(wire.get("output"))
+    elif kind == "function_call":
+        words = str(wire.get("arguments") or "")
     return Item(
         id=str(wire["id"]),
         type=kind,
@@ -195,6 +197,7 @@ def _item(wire: JsonObject) -> Item:
         images=tuple(str(part["image_url"]) for part in parts if part.get("type") == "input_image"),
         words=lambda: words,
         call_id=call_id if isinstance(call_id, str) else None,
+        name=name if isinstance(name, str) and kind == "function_call" else None,
     )
 
 

@@ -34,6 +34,7 @@ class Capabilities:
     """Facts of a model that the engine acts on; everything else on the wire follows from them.
 
     `detects_turns`: a turn model that ends turns by itself with its own detector when `auto_response` is asked for.
+    `chat`: chat completions are offered over HTTP (not on the wire); needs `text_only_turns`.
     `chunk_period_ms`: unit length, > 0. `replans`: session fields that may change in mid-session beyond the engine's.
     """
 

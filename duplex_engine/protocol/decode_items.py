@@ -32,6 +32,8 @@ def read_create_item(event: Mapping[str, object], event_id: str | None) -> Creat
         item["role"], (item["content"], audio) = _role(given), _content(given, _role(given))
     elif item["type"] == "function_call_output":
         _check_function_output(item)
+    elif item["type"] == "function_call":
+        _check_function_call(item)
     return CreateItem(item=item, audio=audio, previous_item_id=string(event, "previous_item_id"), event_id=event_id)
 
 
@@ -122,3 +124,11 @@ def _check_function_output(item: Mapping[str, object]) -> None:
         raise ProtocolViolation("invalid_function_call_output", "call_id is missing", "item.call_id")
     if not isinstance(output, str):
         raise ProtocolViolation("invalid_function_call_output", "output must be a string", "item.output")
+
+
+def _check_function_call(item: Mapping[str, object]) -> None:
+    """A call that was made earlier, told by a client that brings its history along."""
+    for key in ("name", "call_id", "arguments"):
+        value = item.get(key)
+        if not isinstance(value, str) or not (value or key == "arguments"):
+            raise wrong(f"item.{key}", "a string" if key == "arguments" else "a string that is not empty", value)

@@ -244,6 +244,20 @@ def test_outputs_belong_to_calls():
     assert (error.code, error.param) == ("invalid_function_call_output", "item.output")
 
 
+def test_a_client_may_bring_a_call_along():
+    rig = Rig()
+    call = {"id": "f", "type": "function_call", "status": "completed", "name": "look", "call_id": "call_1"}
+    said = create(rig, {**call, "arguments": '{"at":"me"}'})
+    assert types(said) == ["item.added", "item.created", "item.done"]
+    assert said[-1].item == {**call, "object": "realtime.item", "arguments": '{"at":"me"}'}
+    (message,) = rig.machine.history()
+    assert (message.role, message.name, message.call_id, message.text) == ("assistant", "look", "call_1", '{"at":"me"}')
+    assert error_of(rig.obey(CreateResponse())).code == "response_create_without_input"
+    create(rig, output("call_1"))
+    rig.obey(CreateResponse())
+    assert [message.role for message in rig.offered.history] == ["assistant", "tool"]
+
+
 # --- delete, retrieve ------------------------------------------------------------------------------------------------------
 
 

@@ -555,6 +555,7 @@ def test_a_failure_in_ga():
     ("status", "reason", "details"),
     [
         (ResponseStatus.COMPLETED, "stop", None),
+        (ResponseStatus.COMPLETED, "length", {"type": "incomplete", "reason": "max_output_tokens"}),
         (ResponseStatus.INCOMPLETE, "max_output_tokens", {"type": "incomplete", "reason": "max_output_tokens"}),
         (ResponseStatus.INCOMPLETE, "continuation_limit", {"type": "incomplete"}),
         (ResponseStatus.CANCELLED, "session_closed", {"type": "cancelled"}),

@@ -98,6 +98,20 @@ def test_item_keeps_what_the_client_said() -> None:
     assert created(**other).item == {**other, "object": "realtime.item", "status": "completed"}
 
 
+CALL = {"type": "function_call", "name": "look", "call_id": "c", "arguments": ""}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [({"name": None}, "item.name"), ({"call_id": ""}, "item.call_id"), ({"arguments": {}}, "item.arguments")],
+)
+def test_a_call_needs_its_parts(change: dict[str, object], param: str) -> None:
+    assert created(**CALL).item["call_id"] == "c"
+    with pytest.raises(ProtocolViolation) as refused:
+        created(**{**CALL, **change})
+    assert (refused.value.code, refused.value.param) == ("bad_event", param)
+
+
 def test_audio_parts_become_appends_and_leave_their_transcript() -> None:
     command = created(
         content=[

@@ -49,6 +49,10 @@ GA_REASONS: Final = {
 """Reasons that `ga` can say, and how: its clients know four words and may refuse a response with any other."""
 
 
+OUT_OF_TOKENS: Final = "length"
+"""The finish reason of a model that was stopped by its limit: in `ga` such an answer is not complete."""
+
+
 @attrs.frozen
 class AnswerProjection:
     """Says what happens to answers."""
@@ -133,6 +137,8 @@ class AnswerProjection:
     def terminals(self, answer: Answer, ended: ResponseEnded) -> None:
         """Steps 1 to 8 of 4.4. The answer's `status` has been set."""
         scene = self.scene
+        if not scene.strict and ended.status is ResponseStatus.COMPLETED and ended.reason == OUT_OF_TOKENS:
+            ended = attrs.evolve(ended, status=ResponseStatus.INCOMPLETE, reason="max_output_tokens")
         self._content_done(answer)
         answer.item.status = item_status(ended.status, strict=scene.strict)
         answer.item.content = self.content(answer)

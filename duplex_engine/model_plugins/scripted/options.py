@@ -67,7 +67,7 @@ class ScriptedOptions:
     script says `slow`. `host`: "inline", "thread" or "process". `workers`: their names; the first one renders every
     voice whose session names no other. `lead_s`: how far output may run ahead of being due; None: unpaced. `interrupt`:
     what an interruption ends, "response" or "epoch". `obedient`: yield when the engine's bound on silent input is
-    reached; else the engine has to cut.
+    reached; else the engine has to cut. `chat`: offer chat completions, in turn mode.
     """
 
     mode: str = attrs.field(default="native", validator=_one_of("native", "turn"))
@@ -86,6 +86,7 @@ class ScriptedOptions:
     client_commit: bool = True
     resume: bool = False
     obedient: bool = True
+    chat: bool = True
 
     @property
     def unit_s(self) -> float:

@@ -61,6 +61,7 @@ class _Scripted(Behaviour):
             text_only_turns=self.turn_policy is TurnPolicy.TURN,
             detects_turns=self.turn_policy is TurnPolicy.TURN,
             tools=True,
+            chat=self.options.chat and self.turn_policy is TurnPolicy.TURN,
             chunk_period_ms=self.options.unit_ms,
             max_sessions=self.options.max_sessions if max_sessions is None else max_sessions,
             test_only=True,
