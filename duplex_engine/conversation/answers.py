@@ -48,6 +48,7 @@ class Answers:
         self._fading: list[Answer] = []
         self._postponed: deque[Callable[[], None]] = deque()
         self._resuming = False
+        self._unsaid_calls: list[FunctionCall] = []
         self.sounded = False
 
     # --- what is known ----------------------------------------------------------------------------------------
@@ -156,9 +157,20 @@ class Answers:
         return ""
 
     def call(self, call: FunctionCall) -> None:
-        """The model calls a function: a response of its own."""
-        response_id = self._scene.new_id("resp")
-        say_call(self._scene, self._items, response_id, call_item(response_id, call), call)
+        """The model calls a function: a response of its own.
+
+        Clients in `ga` know of one response at a time, and ask for the next as soon as one is done: there it follows the
+        answer it was made in.
+        """
+        self._unsaid_calls.append(call)
+        if self._scene.strict or not self.alive:
+            self._say_calls()
+
+    def _say_calls(self) -> None:
+        calls, self._unsaid_calls = self._unsaid_calls, []
+        for call in () if self._scene.closing else calls:
+            response_id = self._scene.new_id("resp")
+            say_call(self._scene, self._items, response_id, call_item(response_id, call), call)
 
     # --- how an answer ends -----------------------------------------------------------------------------------
 
@@ -179,6 +191,8 @@ class Answers:
             self._say.listen(answer, CONTINUATION_LIMIT)
         self._say.terminals(answer, ended)
         self._fade(answer)
+        if not self.alive:
+            self._say_calls()
         return answer
 
     def _as_it_ended(self, answer: Answer, fact: ResponseEnded) -> ResponseEnded:

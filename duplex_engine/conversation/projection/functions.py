@@ -5,8 +5,9 @@ Owns the order and the shapes. Never waits for the output of a call.
 
 from typing import Any
 
-from duplex_engine.conversation.facts import FunctionCall
+from duplex_engine.conversation.facts import FunctionCall, Usage
 from duplex_engine.conversation.items import Item, Items
+from duplex_engine.conversation.projection.responses import usage_object
 from duplex_engine.conversation.scene import Scene
 from duplex_engine.protocol.events import (
     FunctionArgumentsDelta,
@@ -46,6 +47,8 @@ def say_call(scene: Scene, items: Items, response_id: str, item: Item, call: Fun
         "modalities": list(scene.config.modalities),
         "metadata": {},
     }
+    if not scene.strict:
+        response["output_modalities"] = response["modalities"]
     before = items.add(item)
     scene.say(ResponseCreated(response_id=response_id, response=response))
     scene.say(ItemAdded(previous_item_id=before, item=item.to_wire()))
@@ -58,11 +61,10 @@ def say_call(scene: Scene, items: Items, response_id: str, item: Item, call: Fun
     done = item.to_wire()
     scene.say(OutputItemDone(response_id=response_id, item=done))
     scene.say(ItemDone(previous_item_id=before, item=done))
-    ended = {
-        **response,
-        "status": "completed",
-        "status_details": {"type": "completed", "reason": "completed"},
-        "output": [done],
-    }
+    ended = {**response, "status": "completed", "output": [done]}
+    if scene.strict:
+        ended["status_details"] = {"type": "completed", "reason": "completed"}
+    else:
+        ended["usage"] = usage_object(Usage())
     scene.say(ResponseDone(response_id=response_id, response=ended))
     scene.say(RateLimitsUpdated())

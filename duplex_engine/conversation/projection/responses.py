@@ -202,7 +202,7 @@ class AnswerProjection:
         if not self.scene.strict:
             response["output_modalities"] = response["modalities"]
         if ended is not None:
-            response["usage"] = _usage(ended.usage)
+            response["usage"] = usage_object(ended.usage)
         return response
 
     def _metadata(self, answer: Answer, ended: ResponseEnded | None) -> JsonObject:
@@ -265,7 +265,8 @@ def _marks(marks: Sequence[TextMark]) -> list[JsonObject]:
     return [{"text_chars": mark.text_chars, "audio_end_ms": mark.audio_end_ms} for mark in marks]
 
 
-def _usage(usage: Usage) -> JsonObject:
+def usage_object(usage: Usage) -> JsonObject:
+    """What an answer cost, as `response.done` says it."""
     inputs, outputs = usage.input_text + usage.input_audio, usage.output_text + usage.output_audio
     return {
         "total_tokens": inputs + outputs,
