@@ -192,6 +192,10 @@ class Engine:
         """A session that lives as long as somebody is attached to it (what the server uses)."""
         return await self._desk.open(self.configure(session, profile=profile))
 
+    def find_session(self, session_id: str) -> SessionHandle:
+        """A session that is alive, to take it over. Raises ResumeRefused `session_resume_expired`."""
+        return self._desk.find(session_id)
+
     async def drain(self, grace_s: float) -> None:
         """Refuse newcomers, let sessions end by themselves for `grace_s`, end the rest; returns when none is left."""
         await self._desk.drain(grace_s)

@@ -44,6 +44,16 @@ class AdmissionRefused(CodedError):
     retryable: bool = True
 
 
+@attrs.define(eq=False)
+class ResumeRefused(CodedError):
+    """A session cannot be taken over; whoever is attached to it is none the worse.
+
+    `journal_gap`: it lives, but what the client missed is not kept any more (`session.resync_required` on the wire).
+    """
+
+    journal_gap: bool = False
+
+
 class LocalProtocolError(DuplexError):
     """We broke the rules of our own protocol (our fault); never caused by what a peer sent."""
 

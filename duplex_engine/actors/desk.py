@@ -16,7 +16,7 @@ from duplex_engine.actors.handle import SessionHandle
 from duplex_engine.actors.observations import Observe, SeatRefused
 from duplex_engine.actors.session import Opening, Session
 from duplex_engine.config import SessionLimits
-from duplex_engine.errors import AdmissionRefused
+from duplex_engine.errors import AdmissionRefused, ResumeRefused
 from duplex_engine.model_plugins.contract import ModelPlugin
 from duplex_engine.protocol.capabilities import Capabilities
 from duplex_engine.protocol.session_config import SessionConfig
@@ -42,7 +42,7 @@ class Desk:
         self._limits = limits
         self._observe = observe
         self._ready = ready
-        self._sessions: set[Session] = set()
+        self._sessions: dict[str, Session] = {}
         self._seats_taken = 0
         self._drain_at = math.inf
         self._left = trio.lowlevel.ParkingLot()
@@ -83,15 +83,22 @@ class Desk:
             )
         )
         self._seats_taken += 1
-        self._sessions.add(session)
+        self._sessions[session.id] = session
         await self._nursery.start(self._host, session)
+        return SessionHandle(session)
+
+    def find(self, session_id: str) -> SessionHandle:
+        """A session that is alive. Raises ResumeRefused `session_resume_expired`."""
+        session = self._sessions.get(session_id)
+        if session is None or session.ending:
+            raise ResumeRefused("session_resume_expired", "this session has ended, or never was; open another")
         return SessionHandle(session)
 
     async def _host(self, session: Session, *, task_status: trio.TaskStatus[None]) -> None:
         try:
             await session.run(task_status=task_status)
         finally:
-            self._sessions.discard(session)
+            del self._sessions[session.id]
             self._left.unpark_all()
 
     def _refuse_if_full(self) -> None:
@@ -121,7 +128,7 @@ class Desk:
         self._drain_at = min(self._drain_at, trio.current_time() + grace_s)
         with trio.move_on_at(self._drain_at):
             await self._all_left()
-        for session in tuple(self._sessions):
+        for session in tuple(self._sessions.values()):
             session.end("shutdown")
         await self._all_left()
 

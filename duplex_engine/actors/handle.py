@@ -11,7 +11,7 @@ import trio
 from duplex_engine.actors.attachment import Attachment
 from duplex_engine.actors.session import Session
 from duplex_engine.errors import ProtocolViolation, SessionGone
-from duplex_engine.protocol.commands import ClientCommand
+from duplex_engine.protocol.commands import ClientCommand, ResumeSession
 from duplex_engine.protocol.journal import Cursor, Entry
 from duplex_engine.protocol.session_config import SessionConfig
 
@@ -25,6 +25,11 @@ class Guest:
         self.attachment = attachment
         self._session = session
 
+    @property
+    def resumed(self) -> bool:
+        """Whether it took the session over from another, or from its own former connection."""
+        return self.attachment.resumed
+
     def submit(self, command: ClientCommand) -> None:
         """Give a command. Raises SessionGone when the session ended or another guest took over."""
         if self.attachment.replaced:
@@ -35,6 +40,14 @@ class Guest:
         """Have a message that could not be decoded answered in order with everything else."""
         if not self.attachment.replaced:
             self._session.refuse(error)
+
+    def ready_batch(self) -> list[Entry]:
+        """The next events for this guest as far as there are any now."""
+        return self.attachment.cursor.take(BATCH_BYTES)
+
+    def arrived(self) -> None:
+        """The guest has proved that it read its greeting: tokens older than the one in it are void."""
+        self._session.attachments.arrived(self.attachment)
 
     async def next_batch(self) -> list[Entry]:
         """The next events for this guest, at least one; empty when the session has ended and all was read."""
@@ -79,7 +92,17 @@ class SessionHandle:
     @contextmanager
     def attach(self, after: int = 0) -> Iterator[Guest]:
         """Be the session's guest for the block; a former guest is replaced. Its scope ends the block early."""
-        with self._session.attach(after) as attachment:
+        with self._session.attachments.attach(after) as attachment:
+            yield Guest(self._session, attachment)
+
+    @contextmanager
+    def take_over(self, claim: ResumeSession) -> Iterator[Guest]:
+        """Be the session's guest for the block by right of a token, from where the claim left off.
+
+        Raises ResumeRefused, and then whoever is attached stays.
+        """
+        self._session.attachments.check(claim)
+        with self._session.attachments.attach(claim.last_received_server_event_seq, claim.resume_token) as attachment:
             yield Guest(self._session, attachment)
 
     def submit(self, command: ClientCommand) -> None:

@@ -115,19 +115,18 @@ class Session:
             now=trio.current_time,
         )
         self._ears = Ears(opening.config, self.unit_format.rate_hz, opening.plugin.detector())
-        self._resumable = opening.capabilities.resume and opening.config.numbered
+        resumable = opening.capabilities.resume and opening.config.numbered and not opening.tethered
         self.feed = JournalFeed(
             Journal(
                 opening.limits,
                 session_id=opening.id,
                 now=trio.current_time,
-                resumable=self._resumable,
+                resumable=resumable,
                 numbered=opening.config.numbered,
             )
         )
         self._mailbox = Mailbox(opening.limits.mailbox_commands)
-        self._attachments = AttachmentPoint(self.feed.journal.cursor, self._presence_changed)
-        self.attach = self._attachments.attach
+        self.attachments = AttachmentPoint(self.feed.journal, self._presence_changed, resumable=resumable)
         self._memory = opening.plugin.remember(opening.limits)
         self._scope = trio.CancelScope()
         self._ending = EndSession("transport_error")
@@ -136,7 +135,7 @@ class Session:
         self._started = False
         self._patience = Patience(
             idle_ttl_s=opening.limits.idle_ttl_s,
-            grace_s=opening.limits.disconnect_grace_s if self._resumable else None,
+            grace_s=opening.limits.disconnect_grace_s if resumable else None,
             tethered=opening.tethered,
             active_at=trio.current_time(),
         )
@@ -183,6 +182,11 @@ class Session:
             self._ending = EndSession(reason, expired)
             self._scope.cancel(reason=reason)
             self._epoch.cut("session_closed")
+
+    @property
+    def ending(self) -> bool:
+        """Whether it has ended, or is about to."""
+        return self._scope.cancel_called or self.over.is_set()
 
     @property
     def ending_reason(self) -> str:
@@ -333,7 +337,7 @@ class Session:
         return self._plan.lead_s
 
     def _append(self, entry: Entry) -> None:
-        attachment = self._attachments.current
+        attachment = self.attachments.current
         if attachment is None:
             return
         waiting_bytes, waiting_events = attachment.cursor.backlog
@@ -385,7 +389,7 @@ class Session:
         return Epoch(self, self._opening.lender, self._plan, self._memory, cause)
 
     async def _interrupt(self, reason: str, *, whole_epoch: bool) -> None:
-        attachment = self._attachments.current
+        attachment = self.attachments.current
         if attachment is not None and attachment.writing:
             attachment.interrupted_at = trio.current_time()
         else:
@@ -423,7 +427,7 @@ class Session:
                 self.end(ending.reason, expired=ending.expired)
 
     def _presence_changed(self) -> None:
-        if self._attachments.current is None:
+        if self.attachments.current is None:
             self._patience.vacated(trio.current_time())
         else:
             self._patience.attended()

@@ -11,10 +11,10 @@ from typing import Final
 
 import attrs
 
-from duplex_engine.errors import CodedError, LocalProtocolError, ProtocolViolation
+from duplex_engine.errors import CodedError, LocalProtocolError, ProtocolViolation, ResumeRefused
 from duplex_engine.protocol.commands import AcknowledgeEvents, ClientCommand, ResumeSession, UpdateSession
 from duplex_engine.protocol.errors import ErrorType, error_event, error_from, rule_of
-from duplex_engine.protocol.events import ErrorEvent
+from duplex_engine.protocol.events import ErrorEvent, ResyncRequired
 from duplex_engine.protocol.session_values import Profile
 from duplex_engine.protocol.wire_json import dumps
 
@@ -129,14 +129,19 @@ class Resume:
 
 @attrs.frozen
 class Refuse:
-    """Send the error, then a close frame with `close_code` and the error's code as reason."""
+    """Send the event, then a close frame with `close_code` and `reason`."""
 
-    error: ErrorEvent
+    event: ErrorEvent | ResyncRequired
+
+    @property
+    def reason(self) -> str:
+        """The error's code, or why the client has to start afresh."""
+        return self.event.error.code if isinstance(self.event, ErrorEvent) else self.event.reason
 
     @property
     def close_code(self) -> int:
         """The code of the close frame."""
-        return close_code_for(self.error.error.code)
+        return close_code_for(self.reason) if isinstance(self.event, ErrorEvent) else 1008
 
 
 @attrs.frozen
@@ -207,17 +212,17 @@ TRANSITIONS: Final[Mapping[ConnectionState, Mapping[Happening, ConnectionState]]
 
 
 class Handshake:
-    """One connection's states. `query`: of the upgrade. `resumable`: whether the model's sessions can be resumed.
+    """One connection's states. `query`: of the upgrade.
 
     While a session opens or resumes the connection reads no frames: they wait in the socket.
     """
 
-    def __init__(self, query: Query, *, resumable: bool) -> None:
+    def __init__(self, query: Query) -> None:
         self.state = ConnectionState.AWAITING_FIRST
         self._model = query.get("model") or None
         self._autostart = autostart_model(query)
-        self._resumable = resumable
         self._opening_event_id: str | None = None
+        self._resumed_id = ""
 
     def begin(self) -> Open | None:
         """The upgrade is done: the session to open at once, or None: wait `FIRST_FRAME_S` for a frame."""
@@ -257,6 +262,8 @@ class Handshake:
     def refused(self, error: CodedError) -> Refuse:
         """The session could not be opened or resumed."""
         self._move(Happening.REFUSED)
+        if isinstance(error, ResumeRefused) and error.journal_gap:
+            return Refuse(ResyncRequired(session_id=self._resumed_id, reason=error.code))
         return Refuse(error_from(error, self._opening_event_id))
 
     def ending(self) -> None:
@@ -268,20 +275,13 @@ class Handshake:
         self._move(Happening.GONE)
 
     def _receive_resume(self, command: ResumeSession) -> Action:
-        refusal = ProtocolViolation(
-            "unsupported_session_resume",
-            "sessions of this model cannot be resumed; open one",
-            event_id=command.event_id,
-        )
-        if self.state is ConnectionState.AWAITING_FIRST and not self._resumable:
-            return self.reject(refusal)
         before = self._move(Happening.RESUME)
         if before is ConnectionState.AWAITING_FIRST:
-            self._opening_event_id = command.event_id
+            self._opening_event_id, self._resumed_id = command.event_id, command.session_id
             return Resume(command)
         if before is ConnectionState.LIVE:
-            refusal.message = "this connection has its session already; resume on a new one"
-            return Complain(error_from(refusal))
+            message = "this connection has its session already; resume on a new one"
+            return Complain(error_event("unsupported_session_resume", message, event_id=command.event_id))
         return self._too_late(before, command.event_id)
 
     def _opening(self, command: ClientCommand) -> Open:

@@ -64,6 +64,7 @@ class Journal:
         self._ids = EventIds()
         self._dropped: _Place = _Place()
         self._furthest = self._last = self._dropped
+        self._places = 0
         self._gone = 0
         self._acknowledged = 0
         self._kept_bytes = 0
@@ -97,6 +98,8 @@ class Journal:
                 before.next = link.next
                 self._kept_bytes -= len(link.entry.frame)
                 self._said_bytes -= len(link.entry.frame)
+                for cursor in self._cursors:
+                    cursor._purged(link)
                 purged += 1
             else:
                 before = link
@@ -154,7 +157,8 @@ class Journal:
         return Entry(seq, encode_event(event, event_id=self._ids(), seq=seq), event, self._now())
 
     def _add(self, entry: Entry) -> None:
-        link = _Link(self._last.number + 1, entry=entry)
+        self._places += 1  # never used again, even if this one is purged
+        link = _Link(self._places, entry=entry)
         self._last.next = link
         self._last = link
         self._kept_bytes += len(entry.frame)
@@ -196,17 +200,22 @@ class Cursor:
         self._closed = False
         self._passed_bytes = journal._said_bytes
         self._passed_events = journal._said_events
+        self._replay_bytes = self._replay_events = 0
+        self._found = journal._last.number
         while (link := start.next) is not None:
-            self._passed_bytes -= len(link.entry.frame)
-            self._passed_events -= 1
+            self._replay_bytes += len(link.entry.frame)
+            self._replay_events += 1
             start = link
+        self._passed_bytes -= self._replay_bytes
+        self._passed_events -= self._replay_events
 
     @property
     def backlog(self) -> tuple[int, int]:
-        """Bytes and events that this reader has still to take."""
+        """Bytes and events said since this reader came that it has still to take. A replay is no sign of a slow reader."""
         if self._closed:
             return 0, 0
-        return self._journal._said_bytes - self._passed_bytes, self._journal._said_events - self._passed_events
+        waiting_bytes = self._journal._said_bytes - self._passed_bytes - self._replay_bytes
+        return waiting_bytes, self._journal._said_events - self._passed_events - self._replay_events
 
     def take(self, max_bytes: int) -> list[Entry]:
         """The next entries, in order: at least one if there is any, together at most `max_bytes` unless it is one."""
@@ -232,8 +241,16 @@ class Cursor:
             self.place = _Place()
             self._journal._forget(self)
 
+    def _purged(self, link: _Link) -> None:
+        if link.number <= self._found:
+            self._replay_bytes -= len(link.entry.frame)
+            self._replay_events -= 1
+
     def _pass(self, place: _Place, size: int, count: int) -> None:
         self.place = place
+        replayed = place.number >= self._found
+        self._replay_bytes = 0 if replayed else self._replay_bytes - size
+        self._replay_events = 0 if replayed else self._replay_events - count
         self._passed_bytes += size
         self._passed_events += count
         self._journal._reached(place)

@@ -73,6 +73,7 @@ class Metrics:
     def _make_counters(self) -> None:
         self._responses = self._counter("responses", "Answers given, by how they ended.", "status")
         self._refused = self._counter("refused", "Sessions and input refused, by error code.", "reason")
+        self._resumes = self._counter("resumes", "Attempts to take a session over, by outcome.", "outcome")
         self._dropped = self._counter("dropped", "Output thrown away before anybody heard it.", "reason")
         self._lost = self._counter("worker_losses", "Ends of a worker's device program.", "worker")
         self._restarts = self._counter("worker_restarts", "Restarts of a worker's device program.", "worker")
@@ -103,6 +104,10 @@ class Metrics:
     def refuse(self, reason: str) -> None:
         """Count something that the server itself refused. `reason`: one of our own words."""
         self._refused.labels(reason).inc()
+
+    def resume(self, outcome: str) -> None:
+        """Count an attempt to take a session over. `outcome`: `resumed`, or the error code of the refusal."""
+        self._resumes.labels(outcome).inc()
 
     def _count_start(self, seen: WorkerStarted) -> None:
         if seen.worker in self._started:

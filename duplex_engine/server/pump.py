@@ -6,6 +6,7 @@ waits for the session, and neither way starts a task or a scope for a message. N
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Final
 
 import trio
@@ -21,12 +22,15 @@ from duplex_engine.server.transport import BinaryMessage, FrameSocket, Message
 
 COMPLAINT_BYTES: Final = 2 * 1024 * 1024
 """Complaints that may wait for a client that sends nonsense and does not read."""
+REPLACED_WRITE_S: Final = 0.25
+"""What is being written when another connection takes the session over may take this long."""
 
 
 class Outcome(Enum):
     """Why the pumping stopped."""
 
     SESSION_OVER = "session over"
+    REPLACED = "replaced"
     SOCKET_LOST = "socket lost"
     CLIENT_SILENT = "client silent"
     CLIENT_DEAF = "client deaf"
@@ -63,10 +67,13 @@ class Pump:
 
     async def run(self, greeting: bytes, first: Deliver | Complain | None) -> Outcome:
         """Say `greeting`, do `first`, and pump until the session is over and all was said, or the client is gone."""
+        self._guest.attachment.on_replaced = partial(self._socket.hurry, REPLACED_WRITE_S)
         if not await self._greet(greeting, first):
             return Outcome.SOCKET_LOST
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._listen)
+            if self._guest.resumed:
+                self._nursery.start_soon(self._prove_greeting)
             self._stop(await self._deliver())
         return self._outcome
 
@@ -85,6 +92,14 @@ class Pump:
                 self._stop(Outcome.SOCKET_LOST)
                 return
         self._stop(Outcome.CLIENT_SILENT)
+
+    async def _prove_greeting(self) -> None:
+        """A pong comes from behind everything that was sent before the ping."""
+        try:
+            await self._socket.ping()
+        except ConnectionClosed:
+            return
+        self._guest.arrived()
 
     def _take(self, message: Message) -> None:
         self._heard_at = trio.current_time()
@@ -106,7 +121,7 @@ class Pump:
     # --- out ------------------------------------------------------------------------------------------------------
 
     async def _greet(self, greeting: bytes, first: Deliver | Complain | None) -> bool:
-        batch = await self._guest.next_batch()
+        batch = self._guest.ready_batch()
         frames = [greeting, *(entry.frame for entry in batch)]
         if type(first) is Complain:
             frames.append(self._complaint(first))

@@ -6,8 +6,8 @@ when it leaves `INBOX_BYTES` unread.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import attrs
 import h11
@@ -66,6 +66,7 @@ class FrameSocket(WebSocketConnection):
         self._parts: list[bytes] = []
         self._received_any = False
         self._pong = b""
+        self._writes: set[trio.CancelScope] = set()
 
     # Messages
 
@@ -270,7 +271,7 @@ class FrameSocket(WebSocketConnection):
                 if taken == len(data):
                     return
                 data = data[taken:] if taken else data
-            with trio.move_on_after(deadline_s, shield=True) as limit:
+            with trio.move_on_after(deadline_s, shield=True) as limit, self._under_way(limit):
                 async with self._stream_lock:
                     await self._io.send_all(data)
                     while self._pong:
@@ -283,6 +284,19 @@ class FrameSocket(WebSocketConnection):
             self._mark_closed(CloseReason(ABNORMAL, "the peer stopped reading"))
             await self._io.drop()
             raise TransportStalled(f"the peer did not take {len(data)} bytes within {deadline_s:g} s")
+
+    @contextmanager
+    def _under_way(self, limit: trio.CancelScope) -> Iterator[None]:
+        self._writes.add(limit)
+        try:
+            yield
+        finally:
+            self._writes.discard(limit)
+
+    def hurry(self, within_s: float) -> None:
+        """Writes that are under way now get no more than `within_s` seconds: something else is waiting for this socket."""
+        for limit in self._writes:
+            limit.deadline = min(limit.deadline, trio.current_time() + within_s)
 
     def _with_pong(self, data: bytes) -> bytes:
         pong, self._pong = self._pong, b""

@@ -8,7 +8,8 @@ from actors_kit import under_schedules
 
 from duplex_engine.actors.attachment import Attachment, AttachmentPoint
 from duplex_engine.config import SessionLimits
-from duplex_engine.errors import LocalProtocolError
+from duplex_engine.errors import LocalProtocolError, ResumeRefused
+from duplex_engine.protocol.commands import ResumeSession
 from duplex_engine.protocol.events import HeartbeatAcknowledged
 from duplex_engine.protocol.journal import Journal
 
@@ -22,7 +23,7 @@ def new_point(changes: list[bool] | None = None) -> AttachmentPoint:
         if changes is not None:
             changes.append(point.current is not None)
 
-    point = AttachmentPoint(new_journal().cursor, changed)
+    point = AttachmentPoint(new_journal(), changed, resumable=True)
     return point
 
 
@@ -59,24 +60,80 @@ async def test_a_newer_guest_ends_the_block_of_the_older_one() -> None:
     assert changes == [True, True, False]
 
 
-async def test_a_guest_that_cannot_be_placed_replaces_nobody() -> None:
-    def refuse(after: int) -> object:
-        raise LocalProtocolError("no such place")
+def claim(token: str | None, seen: int = 0) -> ResumeSession:
+    return ResumeSession(session_id="duplex-0", resume_token=token or "", last_received_server_event_seq=seen)
 
+
+async def test_a_claim_needs_the_newest_token() -> None:
     point = new_point()
+    with point.attach() as first:
+        point.check(claim(first.resume_token))
+        refusal = refusal_of(point, claim("another"))
+        assert (refusal.code, refusal.param) == ("invalid_resume_token", "resume_token")
+        assert not first.replaced, "a refused claim harms nobody"
+
+
+async def test_the_token_before_is_good_until_the_new_one_has_arrived() -> None:
+    point = new_point()
+    with point.attach() as first:
+        pass
+    with point.attach(0, first.resume_token) as second:
+        point.check(claim(first.resume_token))
+        point.arrived(second)
+        assert refusal_of(point, claim(first.resume_token)).code == "invalid_resume_token"
+        point.check(claim(second.resume_token))
+    assert (first.generation, second.generation, first.resumed, second.resumed) == (1, 2, False, True)
+
+
+async def test_a_replaced_guest_proves_nothing() -> None:
+    point = new_point()
+    with point.attach() as first:
+        with point.attach(0, first.resume_token) as second:
+            point.arrived(first)
+            point.check(claim(first.resume_token))
+            point.check(claim(second.resume_token))
+
+
+async def test_a_claim_ahead_of_the_journal_is_a_conflict_and_one_behind_it_a_gap() -> None:
+    journal = new_journal()
+    for _ in range(3):
+        journal.append(HeartbeatAcknowledged(session_id="duplex-0"))
+    point = AttachmentPoint(journal, lambda: None, resumable=True)
     with point.attach() as guest:
-        point._new_cursor = refuse  # type: ignore[assignment]
-        with pytest.raises(LocalProtocolError), point.attach():
-            pytest.fail("there was no place")
-        assert not guest.replaced
-        assert point.current is guest
+        guest.cursor.take(10_000)
+        journal.trim(2)
+        assert refusal_of(point, claim(guest.resume_token, 4)).code == "session_resume_conflict"
+        assert refusal_of(point, claim(guest.resume_token, 1)).journal_gap
+        point.check(claim(guest.resume_token, 2))
+
+
+async def test_what_cannot_be_resumed_gives_no_token() -> None:
+    point = AttachmentPoint(new_journal(), lambda: None, resumable=False)
+    with point.attach() as guest:
+        assert guest.resume_token is None
+        assert refusal_of(point, claim("x")).code == "unsupported_session_resume"
+
+
+async def test_a_guest_is_told_when_it_is_replaced() -> None:
+    point = new_point()
+    told: list[str] = []
+    with point.attach() as first:
+        first.on_replaced = lambda: told.append("first")
+        with point.attach():
+            assert told == ["first"]
+
+
+def refusal_of(point: AttachmentPoint, refused: ResumeSession) -> ResumeRefused:
+    with pytest.raises(ResumeRefused) as caught:
+        point.check(refused)
+    return caught.value
 
 
 async def test_a_guest_reads_behind_where_it_left_off() -> None:
     journal = new_journal()
     for _ in range(3):
         journal.append(HeartbeatAcknowledged(session_id="duplex-0"))
-    point = AttachmentPoint(journal.cursor, lambda: None)
+    point = AttachmentPoint(journal, lambda: None, resumable=True)
     with point.attach(after=2) as guest:
         assert [entry.seq for entry in guest.cursor.take(1000)] == [3]
     with pytest.raises(LocalProtocolError):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex_engine.errors import AdmissionRefused, ConfigRejected, LocalProtocolError, ProtocolViolation
+from duplex_engine.errors import AdmissionRefused, ConfigRejected, LocalProtocolError, ProtocolViolation, ResumeRefused
 from duplex_engine.protocol.commands import (
     AcknowledgeEvents,
     AppendAudio,
@@ -17,6 +17,7 @@ from duplex_engine.protocol.commands import (
     UpdateSession,
 )
 from duplex_engine.protocol.errors import error_event
+from duplex_engine.protocol.events import ErrorDetail, ErrorEvent, ResyncRequired
 from duplex_engine.protocol.handshake import (
     TRANSITIONS,
     Complain,
@@ -156,8 +157,13 @@ RESUME = ResumeSession(session_id="s", resume_token="t", event_id="evt_1")
 BROKEN = ProtocolViolation("invalid_json", "broken", event_id="evt_1")
 
 
-def connection(query: dict[str, str] | None = None, *, resumable: bool = True) -> Handshake:
-    return Handshake(query or {}, resumable=resumable)
+def connection(query: dict[str, str] | None = None) -> Handshake:
+    return Handshake(query or {})
+
+
+def error_of(refusal: Refuse) -> ErrorDetail:
+    assert isinstance(refusal.event, ErrorEvent)
+    return refusal.event.error
 
 
 def in_state(state: ConnectionState) -> Handshake:
@@ -255,12 +261,12 @@ def test_resuming() -> None:
     assert refusal.close_code == 1008
 
 
-def test_resuming_what_cannot_be_resumed() -> None:
-    handshake = connection(resumable=False)
-    action = handshake.receive(RESUME)
-    assert isinstance(action, Refuse)
-    assert (action.error.error.code, action.close_code) == ("unsupported_session_resume", 1008)
-    assert action.error.error.event_id == "evt_1"
+def test_resuming_across_a_gap_is_no_error() -> None:
+    handshake = connection()
+    handshake.receive(RESUME)
+    refusal = handshake.refused(ResumeRefused("journal_gap", "gone", journal_gap=True))
+    assert refusal == Refuse(ResyncRequired(session_id=RESUME.session_id, reason="journal_gap"))
+    assert (refusal.close_code, refusal.reason) == (1008, "journal_gap")
     assert handshake.state is ConnectionState.CLOSED
 
 
@@ -285,19 +291,19 @@ def test_a_broken_later_frame_does_not() -> None:
 
 def test_silence_ends_the_connection() -> None:
     refusal = connection().time_out()
-    assert (refusal.error.error.code, refusal.close_code) == ("config_timeout", 1008)
+    assert (refusal.reason, refusal.close_code) == ("config_timeout", 1008)
 
 
 def test_refusals_name_the_first_frame() -> None:
     handshake = connection()
     handshake.receive(UPDATE)
     refusal = handshake.refused(ConfigRejected("unsupported_audio_format", "no", "input_audio_format"))
-    assert refusal.error.error.event_id == "evt_1"
-    assert refusal.error.error.param == "input_audio_format"
+    assert error_of(refusal).event_id == "evt_1"
+    assert error_of(refusal).param == "input_audio_format"
     handshake = connection({"model": "m"})
     handshake.begin()
     full = handshake.refused(AdmissionRefused("resource_exhausted", "duplex_session_capacity_exhausted: limit=1"))
-    assert (full.close_code, full.error.error.retryable) == (1013, True)
+    assert (full.close_code, error_of(full).retryable) == (1013, True)
 
 
 def test_after_the_end_commands_are_too_late() -> None:

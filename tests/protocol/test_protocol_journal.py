@@ -319,6 +319,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.passed: set[Entry] = set()
         self.taken: dict[Cursor, list[Entry]] = {}
         self.started_at: dict[Cursor, int] = {}
+        self.found: dict[Cursor, int] = {}
 
     def _note(self, entry: Entry) -> None:
         if self.journal.overflowed and not any(type(old.event) is ResyncRequired for old in self.said):
@@ -346,7 +347,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(target=cursors)
     def attach(self) -> Cursor:
         cursor = self.journal.cursor()
-        self.taken[cursor] = []
+        self.taken[cursor], self.found[cursor] = [], len(self.said)
         left = self._peek(cursor)
         self.started_at[cursor] = self.said.index(left[0]) if left else len(self.said)
         return cursor
@@ -355,7 +356,7 @@ class JournalMachine(RuleBasedStateMachine):
     def resume(self, data: st.DataObject) -> Cursor:
         seq = data.draw(st.integers(0, self.journal.head))
         cursor = self.journal.cursor(seq)
-        self.taken[cursor] = []
+        self.taken[cursor], self.found[cursor] = [], len(self.said)
         left = self._peek(cursor)
         self.started_at[cursor] = self.said.index(left[0]) if left else len(self.said)
         self.passed |= set(self.said[: self.started_at[cursor]]) - self.purged
@@ -366,12 +367,11 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(cursor=cursors, max_bytes=st.integers(1, 2_000))
     def take(self, cursor: Cursor, max_bytes: int) -> None:
-        waiting_bytes, waiting_events = cursor.backlog
+        waiting = self._peek(cursor)
         batch = cursor.take(max_bytes)
-        size = sum(len(entry.frame) for entry in batch)
-        assert bool(batch) == bool(waiting_events)
-        assert size <= max_bytes or len(batch) == 1
-        assert cursor.backlog == (waiting_bytes - size, waiting_events - len(batch))
+        assert batch == waiting[: len(batch)]
+        assert bool(batch) == bool(waiting)
+        assert sum(len(entry.frame) for entry in batch) <= max_bytes or len(batch) == 1
         self.taken[cursor] += batch
         self.passed |= set(batch)
 
@@ -403,7 +403,7 @@ class JournalMachine(RuleBasedStateMachine):
         for cursor, taken in self.taken.items():
             due = [entry for entry in self.said[self.started_at[cursor] :] if entry not in self.purged]
             assert taken + self._peek(cursor) == due
-            waiting = self._peek(cursor)
+            waiting = [e for e in self._peek(cursor) if self.said.index(e) >= self.found[cursor]]
             assert cursor.backlog == (sum(len(entry.frame) for entry in waiting), len(waiting))
 
     @invariant()

@@ -35,11 +35,16 @@ class Talker(TurnBased):
     """Answers every turn with `pieces` pieces of sound of 0.1 s each, as fast as they are heard."""
 
     pieces: int = 5
+    resume: bool = False
     name: str = "talker"
 
     def capabilities(self, max_sessions: int | None) -> Capabilities:
         return Capabilities(
-            turn_policy=TurnPolicy.TURN, text_only_turns=True, chunk_period_ms=80, max_sessions=max_sessions or 10
+            turn_policy=TurnPolicy.TURN,
+            text_only_turns=True,
+            resume=self.resume,
+            chunk_period_ms=80,
+            max_sessions=max_sessions or 10,
         )
 
     def unit_format(self) -> UnitFormat:
@@ -123,8 +128,12 @@ class Rig:
     def connect(self) -> Caller:
         """A caller whose server end is being received."""
         ours, theirs = trio.testing.memory_stream_pair()
-        self._nursery.start_soon(receive_caller, self.reception, theirs)
+        self.receive(theirs)
         return Caller(ours)
+
+    def receive(self, stream: trio.abc.Stream) -> None:
+        """Have this end of a connection served."""
+        self._nursery.start_soon(receive_caller, self.reception, stream)
 
     async def call(self, path: str = DUPLEX, **upgrade: Any) -> Caller:
         """A caller behind a successful upgrade."""
