@@ -193,7 +193,7 @@ class Engine:
         return await self._desk.open(self.configure(session, profile=profile))
 
     def find_session(self, session_id: str) -> SessionHandle:
-        """A session that is alive, to take it over. Raises ResumeRefused `session_resume_expired`."""
+        """A session that is alive, to take it over. Raises ResumeRefused (`session_resume_expired`, or no resume here)."""
         return self._desk.find(session_id)
 
     async def drain(self, grace_s: float) -> None:

@@ -88,7 +88,9 @@ class Desk:
         return SessionHandle(session)
 
     def find(self, session_id: str) -> SessionHandle:
-        """A session that is alive. Raises ResumeRefused `session_resume_expired`."""
+        """A session that is alive, for a claim. Raises ResumeRefused."""
+        if not self._capabilities.resume:
+            raise ResumeRefused("unsupported_session_resume", "sessions of this model cannot be resumed; open another")
         session = self._sessions.get(session_id)
         if session is None or session.ending:
             raise ResumeRefused("session_resume_expired", "this session has ended, or never was; open another")
