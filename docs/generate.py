@@ -22,7 +22,7 @@ from duplex_engine.model_plugins.cascade.plugin import CascadePlugin
 from duplex_engine.protocol import handshake
 from duplex_engine.protocol.capabilities import Capabilities, TurnPolicy
 from duplex_engine.protocol.commands import ClientCommand
-from duplex_engine.protocol.errors import ERRORS
+from duplex_engine.protocol.errors import ANY, ERRORS, GA_CODES
 from duplex_engine.protocol.events import UNSET, OutputAudioDelta, ServerEvent
 from duplex_engine.server.metrics import Metrics
 from duplex_engine.server.settings import ServeConfig
@@ -105,6 +105,11 @@ def _errors() -> Iterable[Row]:
         yield _code(code), _code(rule.type.value), rule.consequence.value, again
 
 
+def _ga_codes() -> Iterable[Row]:
+    for (code, command_type), name in GA_CODES.items():
+        yield _code(name), _code(code), "any" if command_type == ANY else _code(command_type)
+
+
 def _capabilities() -> Iterable[Row]:
     served = CascadePlugin().capabilities(None).to_wire()
     native = Capabilities(turn_policy=TurnPolicy.MODEL).to_wire()
@@ -175,6 +180,7 @@ TABLES: Final[Mapping[str, Table]] = {
     "commands": Table(("type", "class"), _commands, ("other spellings", "answer", "section")),
     "events": Table(("type", "fields", "sent in `ga`"), _events, ("when",)),
     "errors": Table(("code", "type", "connection", "`retryable`"), _errors, ("meaning", "what to do")),
+    "ga-codes": Table(("in `ga`", "elsewhere", "in answer to"), _ga_codes, ("when",)),
     "capabilities": Table(("key", "`cascade`", "native model, defaults"), _capabilities, ("meaning",)),
     "connection-states": Table(("a connection that is", "what happens → what it becomes"), _connection_states),
     "turn-states": Table(("state", "what happens → next state"), _turn_states),

@@ -27,7 +27,6 @@ from duplex_engine.conversation.turns import Happening
 from duplex_engine.errors import CodedError
 from duplex_engine.protocol.capabilities import Interrupt
 from duplex_engine.protocol.commands import ResponseOptions
-from duplex_engine.protocol.errors import error_from
 from duplex_engine.protocol.events import OutputAudioCleared
 
 DELTA_MS = 500
@@ -184,7 +183,7 @@ class Answers:
             self._let_out(answer)
         answer.status = ended.status
         if ended.status is ResponseStatus.FAILED:
-            self._scene.say(error_from(CodedError(ended.reason, ended.message or "the answer failed")))
+            self._scene.complain(CodedError(ended.reason, ended.message or "the answer failed"))
         elif ended.yielded:
             self._say.listen(answer, ended.listen_reason)
         elif ended.reason == CONTINUATION_LIMIT and self._scene.config.native:

@@ -211,9 +211,15 @@ class Committing:
             native=scene.config.native,
             native_owed=self.native_owed,
             audio=bool(self._pending.turns),
-            texts=bool(self._pending.texts) or command.options.instructions is not None,
+            texts=bool(self._pending.texts) or self._needs_no_input(command),
             text_turns=scene.capabilities.text_only_turns,
         )
+
+    def _needs_no_input(self, command: CreateResponse) -> bool:
+        """Whether the request itself is enough: with instructions, and in `ga` wherever text alone is answered."""
+        scene = self._scene
+        spoken_to = command.options.instructions is not None
+        return spoken_to or (not scene.strict and scene.capabilities.text_only_turns and not scene.config.native)
 
     def offer(self, options: ResponseOptions) -> None:
         """Announce the answer to everything that waits, and hand it to the model."""

@@ -20,7 +20,6 @@ from duplex_engine.conversation.speech import PREFIX_MS, Speech
 from duplex_engine.errors import CodedError, ProtocolViolation
 from duplex_engine.protocol.capabilities import Modality
 from duplex_engine.protocol.commands import AppendAudio
-from duplex_engine.protocol.errors import error_from
 from duplex_engine.protocol.events import OverlapDecided
 
 NOTHING: Samples = np.zeros(0, np.float32)
@@ -281,7 +280,7 @@ class Listening:
 
     def _refuse_barge_in(self, command: AppendAudio) -> None:
         error = CodedError("barge_in_unsupported", "this model cannot be interrupted by input; use response.cancel")
-        self._scene.say(error_from(error, command.event_id))
+        self._scene.complain(error, command.event_id)
 
 
 def _asks(command: AppendAudio) -> bool:

@@ -72,7 +72,6 @@ from duplex_engine.protocol.commands import (
     TruncateItem,
     UpdateSession,
 )
-from duplex_engine.protocol.errors import error_from
 from duplex_engine.protocol.events import (
     HeartbeatAcknowledged,
     SessionClosed,
@@ -188,14 +187,14 @@ class Conversation:
                 self._obeyed[type(command)](command)
         except CodedError as error:
             scene.discard()
-            scene.say(error_from(error, command.event_id))
+            scene.complain(error, command.event_id, command.TYPE)
         return scene.take()
 
     def refuse(self, error: CodedError, event_id: str | None) -> list[SyncEffect]:
         """Something was refused before it came here: tell the client."""
         self._scene.discard()
         if not self._ended:
-            self._scene.say(error_from(error, event_id))
+            self._scene.complain(error, event_id)
         return self._scene.take_sync()
 
     def learn(self, fact: Fact) -> list[SyncEffect]:
@@ -378,7 +377,7 @@ class Conversation:
             self._answers.call(fact.call)
 
     def _refused(self, fact: InputRefused) -> None:
-        self._scene.say(error_from(CodedError(fact.code, fact.message)))
+        self._scene.complain(CodedError(fact.code, fact.message))
 
 
 def _hearing(config: SessionConfig) -> object:

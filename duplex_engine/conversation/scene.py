@@ -12,8 +12,9 @@ import attrs
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Effect, Emit, SyncEffect, WaitingEffect
 from duplex_engine.conversation.turns import Happening, TurnState, next_state
-from duplex_engine.errors import LocalProtocolError
+from duplex_engine.errors import CodedError, LocalProtocolError
 from duplex_engine.protocol.capabilities import Capabilities
+from duplex_engine.protocol.errors import ANY, error_from, in_ga
 from duplex_engine.protocol.events import OverlapDecided, ResponseListen, ResponseSpeak, ServerEvent, TurnEvent
 from duplex_engine.protocol.session_config import Profile, SessionConfig
 
@@ -58,6 +59,11 @@ class Scene:
         if type(event) in DUPLEX_TIER and not self.config.duplex_events:
             return
         self._effects.append(Emit(event))
+
+    def complain(self, error: CodedError, event_id: str | None = None, command_type: str = ANY) -> None:
+        """Tell the client what is wrong, in the words of its profile. `command_type`: of the command that is refused."""
+        event = error_from(error, event_id)
+        self.say(event if self.strict else in_ga(event, command_type))
 
     def do(self, effect: SyncEffect) -> None:
         """Ask for a synchronous effect, after everything asked for so far."""

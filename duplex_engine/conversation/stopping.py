@@ -52,9 +52,10 @@ class Stopping:
         """Stop generation and playback. Raises ProtocolViolation `response_not_active`."""
         response_id, alive = command.response_id, {answer.id for answer in self._answers.alive.values()}
         if response_id is None and not alive:
-            raise ProtocolViolation("response_not_active", "no response is active")
+            raise ProtocolViolation("response_not_active", "Cancellation failed: no response is active")
         if response_id is not None and response_id not in alive:
-            raise ProtocolViolation("response_not_active", f"the response {response_id!r} is not active", "response_id")
+            message = f"Cancellation failed: the response {response_id!r} is not active"
+            raise ProtocolViolation("response_not_active", message, "response_id")
         self._answers.interrupt(CLIENT_CANCELLED)
 
     def clear_output(self, command: ClearOutputAudio) -> None:

@@ -1,7 +1,7 @@
 """The code table of `error` events (wire contract 4.9, D-36): whose fault, what becomes of the connection, try again?
 
-Owns the table and the shape of the event. Whatever the table says, an error before a session is open ends the
-connection: that is the handshake's business.
+Owns the table, the shape of the event, and what `ga` calls a code. Whatever the table says, an error before a session is
+open ends the connection: that is the handshake's business.
 """
 
 from enum import Enum
@@ -134,6 +134,19 @@ ERRORS: Final[dict[str, ErrorRule]] = {
     "runtime_data_plane_text_without_audio": ErrorRule(_S, _OPEN, False),
 }
 
+ANY: Final = ""
+GA_CODES: Final[dict[tuple[str, str], str]] = {
+    ("response_already_active", ANY): "conversation_already_has_active_response",
+    ("response_not_active", ANY): "response_cancel_not_active",
+    ("input_audio_buffer_empty", ANY): "input_audio_buffer_commit_empty",
+    ("item_not_found", "conversation.item.delete"): "item_delete_invalid_item_id",
+    ("item_not_found", "conversation.item.retrieve"): "item_retrieve_invalid_item_id",
+    ("item_not_found", "conversation.item.truncate"): "item_truncate_invalid_item_id",
+    # An item that could be read has nothing wrong with it but an id that is in use.
+    ("bad_event", "conversation.item.create"): "item_create_duplicate_item_id",
+}
+"""What `ga` calls a code, by the command that was refused (ANY: whichever): its clients go by these names."""
+
 
 def rule_of(code: str) -> ErrorRule:
     """The row of a code."""
@@ -179,3 +192,10 @@ def error_from(error: CodedError, event_id: str | None = None) -> ErrorEvent:
         event_id = error.event_id
     says = error.retryable if isinstance(error, AdmissionRefused) else None
     return error_event(error.code, error.message, event_id=event_id, param=error.param, retryable=says)
+
+
+def in_ga(event: ErrorEvent, command_type: str) -> ErrorEvent:
+    """The same in the words of `ga`; `command_type`: of the command that was refused once it had been read."""
+    error = event.error
+    name = GA_CODES.get((error.code, command_type)) or GA_CODES.get((error.code, ANY), error.code)
+    return ErrorEvent(error=attrs.evolve(error, code=name))

@@ -455,3 +455,24 @@ def test_ga_applies_what_the_model_can():
     options = ResponseOptions(instructions="Greet the user.")
     assert types(rig.obey(CreateResponse(options=options, unsupported=("instructions",)))) == STARTED
     assert rig.offered.options.instructions == "Greet the user."
+
+
+def test_in_ga_a_request_is_enough_to_be_answered():
+    """Its applications let the assistant begin, or go on, with nothing said in between."""
+    rig = Rig(attrs.evolve(PUSH_TO_TALK, profile=Profile.GA))
+    for _ in range(2):
+        assert types(rig.obey(CreateResponse())) == STARTED
+        assert rig.offered.utterance is None
+        rig.ends(rig.offered)
+
+
+@pytest.mark.parametrize(
+    ("config", "capabilities", "code"),
+    [
+        (MODEL_DECIDES, NATIVE, "response_create_without_input"),
+        (PUSH_TO_TALK, attrs.evolve(CASCADE, text_only_turns=False), "response_create_without_input"),
+    ],
+)
+def test_in_ga_models_that_answer_sound_alone_need_it(config, capabilities, code):
+    rig = Rig(attrs.evolve(config, profile=Profile.GA), capabilities)
+    assert error_of(rig.obey(CreateResponse())).code == code

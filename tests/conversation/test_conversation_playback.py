@@ -367,6 +367,29 @@ def test_truncations_that_are_refused(fields, code, param):
     assert rig.machine.history() == before
 
 
+def test_in_ga_a_truncation_beyond_the_sound_is_one_at_its_end():
+    """Its clients estimate by their own clock how far they have played."""
+    rig = Rig(GA)
+    turn = rig.asks()
+    rig.speaks(turn, 500, "0123456789", TextMark(10, 500))
+    rig.ends(turn)
+    said = rig.obey(TruncateItem(item_id=f"item_{rig.ids[turn]}", audio_end_ms=900))
+    assert [(event.TYPE, event.audio_end_ms) for event in said] == [("conversation.item.truncated", 500)]
+    assert only(rig.obey(RetrieveItem(item_id=f"item_{rig.ids[turn]}")), ItemRetrieved).item["content"] == [
+        {"type": "output_audio", "transcript": "0123456789"}
+    ]
+
+
+def test_in_ga_an_answer_without_sound_yet_was_not_heard():
+    rig = Rig(GA)
+    turn = rig.asks()
+    said = rig.obey(TruncateItem(item_id=f"item_{rig.ids[turn]}", audio_end_ms=40))
+    assert [(event.TYPE, event.audio_end_ms) for event in said] == [("conversation.item.truncated", 0)]
+    rig.speaks(turn, 500, "0123456789", TextMark(10, 500))
+    rig.ends(turn)
+    assert rig.machine.history() == ()
+
+
 def test_written_answers_cannot_be_truncated():
     rig = Rig(attrs.evolve(GA, modalities=("text",)))
     turn = rig.asks()

@@ -46,6 +46,7 @@ from duplex_engine.protocol.commands import (
     DeleteItem,
     Heartbeat,
     ResumeSession,
+    RetrieveItem,
     SignalTurn,
     TruncateItem,
     UpdateSession,
@@ -57,6 +58,7 @@ from duplex_engine.protocol.events import (
     SessionExpired,
     SessionUpdated,
 )
+from duplex_engine.protocol.session_config import Profile
 
 
 def update(rig, **session):
@@ -383,6 +385,31 @@ def test_a_refusal_names_the_command_and_changes_nothing(code, param, config, ca
     assert error.param == (UNSET if param is None else param)
     assert error.message
     assert (rig.machine.public_session(), rig.machine.history(), rig.alive) == (session, history, alive)
+
+
+@pytest.mark.parametrize(
+    ("code", "before", "command"),
+    [
+        ("conversation_already_has_active_response", ["ask"], CreateResponse()),
+        ("response_cancel_not_active", [], CancelResponse()),
+        ("response_cancel_not_active", ["ask"], CancelResponse(response_id="resp9")),
+        ("input_audio_buffer_commit_empty", [], CommitAudio()),
+        ("item_create_duplicate_item_id", ["text"], CreateItem(item=text_item("again"))),
+        ("item_not_found", [], CreateItem(item=text_item("lost"), previous_item_id="nobody")),
+        ("item_delete_invalid_item_id", [], DeleteItem(item_id="nobody")),
+        ("item_retrieve_invalid_item_id", [], RetrieveItem(item_id="nobody")),
+        ("item_truncate_invalid_item_id", [], TruncateItem(item_id="nobody")),
+        ("missing_item_id", [], DeleteItem()),
+    ],
+)
+def test_ga_has_names_of_its_own_for_what_its_clients_look_at(code, before, command):
+    rig = Rig(attrs.evolve(PUSH_TO_TALK, profile=Profile.GA))
+    for step in before:
+        rig.asks() if step == "ask" else rig.writes("Hi")
+    error = error_of(rig.obey(attrs.evolve(command, event_id="evt_1")))
+    assert (error.code, error.event_id, error.type) == (code, "evt_1", "invalid_request_error")
+    if code == "response_cancel_not_active":
+        assert error.message.startswith("Cancellation failed"), "some clients go by the words"
 
 
 def test_a_model_with_sight_takes_pictures_with_the_sound():
