@@ -67,6 +67,8 @@ class Heard:
         Of an `error` event everything is looked up in its `error`, so that `event_id` is the refused command's.
         """
         error = self.event.get("error")
+        if error is None and key in self.event:
+            return self.event[key]
         for mapping in _levels(error if isinstance(error, Mapping) else self.event):
             if key in mapping:
                 return mapping[key]
@@ -109,6 +111,7 @@ class Caller:
         self._rate_hz = rate_hz
         self._marks = marks
         self._came = trio.lowlevel.ParkingLot()
+        self._by_type: dict[str, list[Heard]] = {}
         self._position = 0
         self._numbers = itertools.count(1)
         self._over = False
@@ -127,7 +130,7 @@ class Caller:
 
     def all(self, event_type: str, **match: object) -> list[Heard]:
         """Every event of this type so far, that matches."""
-        return [heard for heard in self.heard if heard.type == event_type and heard.matches(match)]
+        return [heard for heard in self._by_type.get(event_type, ()) if heard.matches(match)]
 
     def responses(self) -> list[str]:
         """Ids of all responses so far, oldest first."""
@@ -167,6 +170,10 @@ class Caller:
             f"{self.name} waited for {event_type} {match or ''} in vain; since then came "
             f"{[heard.type for heard in self.heard[self._position :]]}"
         )
+
+    def catches_up(self) -> None:
+        """Forget what was not waited for: `hears` goes on with what comes from now on."""
+        self._position = len(self.heard)
 
     async def hears_nothing_of(self, event_type: str, *, for_s: float, **match: object) -> None:
         """Wait, and see that no such event comes. Raises AssertionError."""
@@ -285,6 +292,7 @@ class Caller:
     def _deliver(self, frame: bytes) -> None:
         heard = Heard(trio.current_time(), json.loads(frame))
         self.heard.append(heard)
+        self._by_type.setdefault(heard.type, []).append(heard)
         if self._marks is not None and heard.type == DELTA:
             self._marks.hear(str(heard["response_id"]), heard.pcm)
         self._came.unpark_all()

@@ -4,7 +4,8 @@ Owns the checks over what a caller said and heard. Slots, seats and foreign soun
 the scripted stepper checks the slots from the device's side.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from duplex_engine.testing.caller import DELTA, LAST_WORDS, Caller, Heard
 
@@ -21,6 +22,26 @@ TERMINALS = frozenset(
     }
 )
 INTERRUPTING = frozenset({"response.cancel", "barge_in", "input.cancel", "output_audio_buffer.clear"})
+OPENING = (
+    "response.created",
+    "conversation.item.added",
+    "conversation.item.created",
+    "response.output_item.added",
+)
+CLOSING = (
+    "response.listen",
+    "response.output_audio.done",
+    "response.output_audio_transcript.done",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+    "conversation.item.done",
+    "response.done",
+)
+"""The end of a response, in its order; what needs no sound and no words is always there."""
+ENDING = CLOSING[-3:]
+ANSWERED_BY = {DELTA: "response.output_audio.done", "response.content_part.added": "response.content_part.done"}
+"""What has begun, and how the end of a response says that it is over."""
 EPOCH_PLACES = (("epoch",), ("metadata", "epoch"), ("session", "epoch"), ("event", "epoch"))
 
 
@@ -53,6 +74,27 @@ def one_end_for_each_beginning(caller: Caller) -> Iterator[str]:
         if done.count(response_id) > 1 or (caller.ended and response_id not in done):
             yield f"I2: {response_id} was done {done.count(response_id)} times"
     yield from (f"I2: {response_id} was done, but never created" for response_id in done if response_id not in created)
+
+
+def whole_and_in_order(caller: Caller) -> Iterator[str]:
+    """I2: a response opens in its order, and each of its terminals comes once, in theirs, with nothing in between."""
+    for response_id, life in _told(caller).items():
+        end = next((place for place, event_type in enumerate(life) if event_type in CLOSING), len(life))
+        places = [CLOSING.index(event_type) if event_type in CLOSING else -1 for event_type in life[end:]]
+        if tuple(life[: len(OPENING)]) != OPENING or places != sorted(set(places)) or -1 in places:
+            yield f"I2: the events of {response_id} are out of order: {life}"
+        if "response.done" not in life:
+            continue
+        if tuple(life[-len(ENDING) :]) != ENDING:
+            yield f"I2: the end of {response_id} lacks something: {life[end:]}"
+        yield from (
+            f"I2: {begun} of {response_id} was not followed by {over}"
+            for begun, over in ANSWERED_BY.items()
+            if begun in life and over not in life
+        )
+    for heard, following in itertools.pairwise(caller.heard):
+        if heard.type == "response.done" and following.type != "rate_limits.updated":
+            yield f"I2: {following.type} at {following.at:g} came between response.done and rate_limits.updated"
 
 
 def one_last_word(caller: Caller) -> Iterator[str]:
@@ -95,10 +137,11 @@ def numbers_increase(caller: Caller) -> Iterator[str]:
 
 def interruptions_take_no_time(caller: Caller) -> Iterator[str]:
     """I11: an answer ends at the instant it is interrupted."""
+    lives = list(_lives(caller))
     for said in caller.said if caller.prompt else ():
         if said.command["type"] not in INTERRUPTING:
             continue
-        for response_id, created, done in _lives(caller):
+        for response_id, created, done in lives:
             if created < said.at < done and _meant(said.command, response_id):
                 yield f"I11: {said.command['type']} at {said.at:g}, but {response_id} went on until {done:g}"
 
@@ -147,6 +190,7 @@ def paced(caller: Caller, lead_s: float) -> Iterator[str]:
 CHECKS: tuple[Callable[[Caller], Iterator[str]], ...] = (
     nothing_after_its_end,
     one_end_for_each_beginning,
+    whole_and_in_order,
     one_last_word,
     labels_never_decrease,
     numbers_increase,
@@ -164,6 +208,20 @@ def _epoch(event: Mapping[str, object]) -> int | None:
         if isinstance(value, int):
             return value
     return None
+
+
+def _told(caller: Caller) -> Mapping[object, Sequence[str]]:
+    """The types of all events of each response in the order they came, but for what the player is told."""
+    lives: dict[object, list[str]] = {heard["response_id"]: [] for heard in caller.all("response.created")}
+    of_item = {f"item_{response_id}": response_id for response_id in lives}
+    for heard in caller.heard:
+        response_id = heard.event.get("response_id")
+        item = heard.event.get("item")
+        if response_id is None and heard.type.startswith("conversation.item.") and isinstance(item, Mapping):
+            response_id = of_item.get(str(item["id"]))
+        if response_id in lives and heard.type != "output_audio_buffer.cleared":
+            lives[response_id].append(heard.type)
+    return lives
 
 
 def _lives(caller: Caller) -> Iterator[tuple[object, float, float]]:

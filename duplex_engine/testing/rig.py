@@ -88,6 +88,9 @@ class Rig:
         for name, worker in snapshot.workers.items():
             assert worker.ready, f"worker {name!r} did not come back"
             assert worker.free_slots == worker.slots, f"worker {name!r} misses slots: {worker}"
+        for handle in self.handles:
+            left = pending_input_bytes(handle)
+            assert left == 0, f"I12: {left} bytes of input are still reserved after the end of {handle.id}"
 
     @property
     def _at_rest(self) -> bool:
@@ -101,6 +104,12 @@ class Rig:
         lead_s = getattr(getattr(self.engine.plugin, "options", None), "lead_s", None)
         for caller in self.callers:
             check_record(caller, lead_s=lead_s)
+
+
+def pending_input_bytes(handle: SessionHandle) -> int:
+    """Input that a session holds and nobody has heard yet: in its mailbox, in its intake, in its open and kept turns."""
+    session = handle._session
+    return session._mailbox.pending_bytes + session.intake.pending_bytes + session._machine.pending_input_bytes
 
 
 def open_rig(
