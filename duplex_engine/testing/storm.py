@@ -119,6 +119,16 @@ class Storm:
             self.cuts += len(attempts)
             await self._says(attempts)
 
+    async def leaves(self) -> None:
+        """Ask once more, and go before the answer has ended: with a word, with words behind the last, or without."""
+        await self._says(self.rng.choice(QUESTIONS))
+        await self._awaits_the_moment()
+        if self.rng.random() < 0.2:
+            self.caller.hangs_up()
+            return
+        await self._says(({"type": "session.close"}, *self.rng.choice(QUESTIONS), self._cut()))
+        await self.caller.hears_the_end()
+
     async def _says(self, commands: Sequence[Command]) -> None:
         if commands:
             await self.caller.sends_together(*commands)

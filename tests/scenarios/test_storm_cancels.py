@@ -17,7 +17,7 @@ from duplex_engine.testing.storm import SCRIPTS, SESSIONS, Storm
 CUT_OFF = {"client_cancelled", "barge_in", "output_audio_buffer_clear", "turn_detected"}
 
 
-async def storm(mode: str, sessions: int, cuts: int, **options: object) -> None:
+async def break_loose(mode: str, sessions: int, cuts: int, **options: object) -> None:
     """`sessions` callers at once in one engine, each of whom tries `cuts` times to cut an answer off."""
     async with open_rig(mode=mode, script=SCRIPTS[mode], max_sessions=sessions, **options) as rig:
         async with trio.open_nursery() as nursery:
@@ -33,7 +33,9 @@ async def call(rig: Rig, mode: str, number: int, cuts: int) -> None:
     rng = random.Random(random.random())
     await trio.sleep(rng.random())
     async with rig.caller(f"caller{number}", SESSIONS[mode][number % len(SESSIONS[mode])]) as caller:
-        await Storm(caller, rng).rages(cuts)
+        storm = Storm(caller, rng)
+        await storm.rages(cuts)
+        await storm.leaves()
 
 
 def cut_off(caller: Caller) -> list[object]:
@@ -44,24 +46,24 @@ def cut_off(caller: Caller) -> list[object]:
 @pytest.mark.timeout(300)
 @explore(examples=1)
 async def test_a_hundred_callers_cut_off_a_hundred_answers_each() -> None:
-    await storm("turn", 100, 100, lead_s=0.2)
+    await break_loose("turn", 100, 100, lead_s=0.2)
 
 
 @explore(examples=4)
 async def test_a_storm_over_answers_that_are_not_paced() -> None:
-    await storm("turn", 8, 25)
+    await break_loose("turn", 8, 25)
 
 
 @explore(examples=4)
 async def test_a_storm_over_contexts_that_end_with_their_answers() -> None:
-    await storm("turn", 8, 25, lead_s=0.2, interrupt="epoch")
+    await break_loose("turn", 8, 25, lead_s=0.2, interrupt="epoch")
 
 
 @explore(examples=4)
 async def test_a_storm_over_a_native_model() -> None:
-    await storm("native", 8, 25)
+    await break_loose("native", 8, 25)
 
 
 @explore(examples=4)
 async def test_a_storm_over_a_native_model_whose_context_ends() -> None:
-    await storm("native", 8, 25, interrupt="epoch")
+    await break_loose("native", 8, 25, interrupt="epoch")
