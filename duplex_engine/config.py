@@ -30,6 +30,7 @@ class SessionLimits:
     image_bytes: int = attrs.field(default=4 * MIB, validator=_positive)
     silence_units_native: int = attrs.field(default=64, validator=_positive)
     silence_units_turn: int = attrs.field(default=8, validator=_positive)
+    answer_s: float = attrs.field(default=600.0, validator=_positive)
     failed_epochs: int = attrs.field(default=3, validator=_positive)
     failed_epochs_window_s: float = attrs.field(default=60.0, validator=_positive)
     lag_notice_ms: int = attrs.field(default=1000, validator=_positive)

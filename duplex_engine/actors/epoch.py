@@ -17,6 +17,7 @@ import trio
 from duplex_engine.actors.floor import Floor
 from duplex_engine.actors.response import Response
 from duplex_engine.audio.cadence import Cadence
+from duplex_engine.audio.pcm import SILENCE, Samples
 from duplex_engine.conversation.effects import Message, Turn, Utterance
 from duplex_engine.conversation.facts import ModelListened, ResponseStatus, UserHeard
 from duplex_engine.errors import EpochOver
@@ -87,9 +88,20 @@ class Epoch:
             await response.over.wait()
 
     def offer(self, turn: Turn) -> None:
-        """Queue a turn for the plugin."""
+        """Queue a turn for the plugin. A model that hears units hears it as such, and answers or listens."""
         self._offered.append((turn, Response(self._floor, turn)))
+        if self._floor.hears_units:
+            self._play_in(SILENCE if turn.utterance is None else turn.utterance.samples())
         self._changed.unpark_all()
+
+    def _play_in(self, samples: Samples) -> None:
+        """The model listens up to the last unit of a turn; on that one it may begin to answer."""
+        intake, size = self._floor.intake, self._floor.unit_format.samples
+        intake.pad()
+        last = max(len(samples) - 1, 0) // size * size
+        intake.push(samples[:last], force_listen=True)
+        intake.push(samples[last:] if len(samples) else np.zeros(size, np.float32))
+        intake.pad()
 
     def overheard(self, utterance: Utterance) -> None:
         """The open turn changed."""
@@ -108,8 +120,10 @@ class Epoch:
         return alive
 
     def _withdraw_offers(self, end: Callable[[Response], None]) -> None:
-        while self._offered:
-            _, response = self._offered.popleft()
+        offers, self._offered = self._offered, deque()  # what their last words bring about is offered anew
+        if offers and self._floor.hears_units:
+            self._floor.intake.clear()
+        for _, response in offers:
             end(response)
             response.conclude()
 
@@ -150,9 +164,14 @@ class Epoch:
             await trio.lowlevel.cancel_shielded_checkpoint()
             return unit
         while unit is None:
-            due = self._silence_due() if continuing else math.inf
+            due = self._silence_due() if continuing and self._may_go_on else math.inf
             unit = await self._unit_before(due) or (self._silence() if trio.current_time() >= due else None)
         return unit
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether silence stands in for input: always, unless the model may only speak when it is asked to."""
+        return self._floor.native or bool(self._alive)
 
     async def _unit_before(self, due: float) -> AudioUnit | None:
         if math.isinf(due):
@@ -194,6 +213,7 @@ class Epoch:
         """Answer. Leaving the block ends the answer; an interruption leaves it early and execution goes on after it."""
         await self._check()
         response = self._enter(turn)
+        response.scope.deadline = trio.current_time() + self._floor.limits.answer_s
         self._alive.append(response)
         self._silent_units = 0
         left_by_itself = False
@@ -203,6 +223,8 @@ class Epoch:
                     response.opened()
                 yield response
             left_by_itself = True
+            if response.scope.cancelled_caught:
+                response.overlong()
         except Exception as error:
             response.failed(error)
             raise
@@ -214,7 +236,8 @@ class Epoch:
 
     def _enter(self, turn: Turn | None) -> Response:
         if turn is None:
-            return Response(self._floor)
+            asked = self._floor.hears_units and self._offered
+            return self._offered.popleft()[1] if asked else Response(self._floor)
         for offer in self._offered:
             if offer[0] is turn:
                 self._offered.remove(offer)
@@ -224,7 +247,12 @@ class Epoch:
     async def listen(self, reason: str = "model_listen") -> None:
         """The model decided to listen on this unit."""
         await self._check()
-        self._floor.learn(ModelListened(reason))
+        if self._offered and self._floor.hears_units and not self._floor.intake.pending_samples:
+            _, response = self._offered.popleft()
+            response.yields(reason)  # it has heard the turn to its end, and has nothing to say
+            response.conclude()
+        else:
+            self._floor.learn(ModelListened(reason))
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def heard(self, text: str, *, turn: Turn | None = None, final: bool = True) -> None:

@@ -28,6 +28,10 @@ class Floor(Protocol):
         """Whether the model decides by itself."""
 
     @property
+    def hears_units(self) -> bool:
+        """Whether the model hears units, so that a turn it is offered has to be played to it."""
+
+    @property
     def lead_s(self) -> float | None:
         """How far audio may run ahead of its due time."""
 
@@ -48,6 +52,7 @@ class MuteFloor:
     limits: SessionLimits
     intake: UnitIntake
     native: bool
+    hears_units: bool = False
     lead_s: float | None = None
     on_unit: Callable[[], object] = lambda: None
 

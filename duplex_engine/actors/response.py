@@ -115,6 +115,10 @@ class Response:
         self._close(status, reason)
         self.scope.cancel(reason=reason)
 
+    def overlong(self) -> None:
+        """The time for an answer was up: it ends with what it has, unless it had been cut before."""
+        self._close(ResponseStatus.INCOMPLETE, "max_output_tokens")
+
     def failed(self, error: BaseException) -> None:
         """The plugin's code raised: the answer ends as failed, unless it had been cut before."""
         code, message = failure(error)

@@ -332,6 +332,11 @@ class Session:
         return self._machine.config.native
 
     @property
+    def hears_units(self) -> bool:
+        """Whether the model hears units, whoever starts its answers."""
+        return self._opening.capabilities.native
+
+    @property
     def lead_s(self) -> float | None:
         """How far audio may run ahead."""
         return self._plan.lead_s

@@ -176,15 +176,15 @@ def errors_name_their_cause(caller: Caller) -> Iterator[str]:
 
 
 def paced(caller: Caller, lead_s: float) -> Iterator[str]:
-    """I13: sound never runs ahead of its due time by more than the lead and one frame."""
+    """I13: sound (PCM16) never runs ahead of its due time by more than the lead and one frame."""
     for response_id in caller.responses():
         deltas = caller.all(DELTA, response_id=response_id)
-        sent_ms = 0
+        sent_ms = 0.0
         for heard in deltas:
             ahead_s = sent_ms / 1000 - (heard.at - deltas[0].at)
             if ahead_s > lead_s + FRAME_S + 1e-6:
                 yield f"I13: sound of {response_id} at {heard.at:g} is {ahead_s:g} s ahead; the lead is {lead_s:g} s"
-            sent_ms = int(str(heard["audio_duration_ms"]))
+            sent_ms += len(heard.pcm) * 500 / int(str(heard["sample_rate_hz"]))
 
 
 CHECKS: tuple[Callable[[Caller], Iterator[str]], ...] = (

@@ -211,6 +211,7 @@ class RememberingFloor:
     limits: SessionLimits = attrs.Factory(SessionLimits)
     intake: UnitIntake = attrs.Factory(lambda: UnitIntake(UNIT.samples))
     native: bool = True
+    hears_units: bool = False
     lead_s: float | None = None
     said: list[tuple[float, Fact]] = attrs.Factory(list)
     units_taken: int = 0

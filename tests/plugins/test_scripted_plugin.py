@@ -43,6 +43,7 @@ class OpenFloor:
     unit_format: UnitFormat
     native: bool
     intake: UnitIntake
+    hears_units: bool = False
     limits: SessionLimits = LIMITS
     lead_s: float | None = None
     facts: list[tuple[float, Fact]] = attrs.Factory(list)
