@@ -14,6 +14,7 @@ from typing import Protocol
 import attrs
 import numpy as np
 import trio
+import trio.testing
 
 from duplex_engine.testing.marks import MarkReader
 
@@ -44,6 +45,12 @@ class Line(Protocol):
 
     def read_on(self) -> None:
         """Take everything again."""
+
+    def lose(self) -> None:
+        """Drop the connection without a word, to come back."""
+
+    def come_back(self, seen: int) -> None:
+        """Resume the session, having heard all up to the event numbered `seen`."""
 
     def hang_up(self) -> None:
         """Drop the line without a word."""
@@ -98,7 +105,8 @@ class Said:
 class Caller:
     """Somebody on the line. Opened by `Rig.caller`; every method takes the time it would take a person.
 
-    `heard`, `said`: everything so far. `prompt`: it was always read at once. `hung_up`: the line was dropped.
+    `heard`, `said`: everything so far. `prompt`: it was always read at once. `absent`: the line is, or was, down for a
+    while. `hung_up`: it was dropped for good.
     """
 
     def __init__(self, name: str, line: Line, *, rate_hz: int = 16_000, marks: MarkReader | None = None) -> None:
@@ -107,6 +115,7 @@ class Caller:
         self.said: list[Said] = []
         self.hung_up = False
         self.prompt = True
+        self.absent = False
         self._line = line
         self._rate_hz = rate_hz
         self._marks = marks
@@ -246,6 +255,17 @@ class Caller:
     def reads_on(self) -> None:
         """Take everything that came in the meantime, and what follows."""
         self._line.read_on()
+
+    def loses_the_line(self) -> None:
+        """Be cut off, without a word; from now on times say when something was read, not when it was said."""
+        self.prompt, self.absent = False, True
+        self._line.lose()
+
+    async def comes_back(self) -> None:
+        """Resume the session behind the last event that was heard, and hear the rest."""
+        numbers = (heard.event.get("server_event_seq") for heard in self.heard)
+        self._line.come_back(max((number for number in numbers if isinstance(number, int)), default=0))
+        await trio.testing.wait_all_tasks_blocked()
 
     def hangs_up(self) -> None:
         """Drop the line without a word."""

@@ -15,7 +15,8 @@ from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_st
 from duplex_engine.actors.handle import Guest, SessionHandle
 from duplex_engine.engine import Engine
 from duplex_engine.errors import CodedError, ProtocolViolation, SessionGone
-from duplex_engine.protocol.codec import decode_command
+from duplex_engine.protocol.codec import decode_command, encode_command
+from duplex_engine.protocol.commands import ResumeSession
 from duplex_engine.protocol.session_config import Profile
 from duplex_engine.server.connection import receive_caller
 from duplex_engine.server.metrics import Metrics
@@ -28,13 +29,55 @@ Session = Mapping[str, object] | None
 Delivery = Callable[[bytes], None]
 
 
-class EngineLine:
+class _Line:
+    """What both lines share: being connected, losing that, and coming back by right of a token."""
+
+    def __init__(self) -> None:
+        self.session_id = ""
+        self.token: str | None = None
+        self._life = trio.CancelScope()
+        self._connection = trio.CancelScope()
+        self._claim: ResumeSession | None = None
+        self._claimed = trio.lowlevel.ParkingLot()
+
+    async def listen(self, deliver: Delivery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Deliver everything, over as many connections as it takes. Raises CodedError when a session is refused."""
+        with self._life:
+            await self._connect(None, deliver, task_status.started)
+            while self._connection.cancel_called:
+                while self._claim is None:
+                    await self._claimed.park()
+                claim, self._claim = self._claim, None
+                await self._connect(claim, deliver, lambda: None)
+
+    async def _connect(self, claim: ResumeSession | None, deliver: Delivery, connected: Callable[[], None]) -> None:
+        raise NotImplementedError
+
+    def lose(self) -> None:
+        """Drop the connection without a word; it can be had again."""
+        self._connection.cancel(reason="the line was lost")
+
+    def come_back(self, seen: int) -> None:
+        """Claim the session, having heard all up to the event numbered `seen`."""
+        assert self.token is not None, "this session cannot be resumed"
+        self._claim = ResumeSession(
+            session_id=self.session_id, resume_token=self.token, last_received_server_event_seq=seen
+        )
+        self._claimed.unpark_all()
+
+    def hang_up(self) -> None:
+        """Drop the line for good."""
+        self._life.cancel(reason="the caller hung up")
+
+
+class EngineLine(_Line):
     """A line inside the process: what a connection does, without a socket."""
 
     def __init__(self, handle: SessionHandle) -> None:
+        super().__init__()
+        self.session_id = handle.id
         self._handle = handle
         self._guest: Guest | None = None
-        self._scope = trio.CancelScope()
         self._reading = trio.Event()
         self._reading.set()
 
@@ -42,7 +85,7 @@ class EngineLine:
         """Decode and submit, as a connection does."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._guest is None:
-            raise SessionGone("the line was hung up")
+            raise SessionGone("the line is down")
         for frame in frames:
             try:
                 self._guest.submit(decode_command(frame))
@@ -50,17 +93,21 @@ class EngineLine:
                 self._guest.refuse(error)
         await trio.lowlevel.cancel_shielded_checkpoint()
 
-    async def listen(self, deliver: Delivery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def _connect(self, claim: ResumeSession | None, deliver: Delivery, connected: Callable[[], None]) -> None:
         """Follow the journal, unless reading is stopped."""
-        with self._scope, self._handle.attach() as guest:
-            self._guest = guest
-            task_status.started()
-            while batch := await guest.next_batch():
-                for entry in batch:
-                    deliver(entry.frame)
-                guest.wrote()
-                await self._reading.wait()
-        self._guest = None
+        attaching = self._handle.attach() if claim is None else self._handle.take_over(claim)
+        try:
+            with trio.CancelScope() as self._connection, attaching as self._guest:
+                self.token = self._guest.attachment.resume_token
+                self._guest.arrived()
+                connected()
+                while batch := await self._guest.next_batch():
+                    for entry in batch:
+                        deliver(entry.frame)
+                    self._guest.wrote()
+                    await self._reading.wait()
+        finally:
+            self._guest = None
 
     def stop_reading(self) -> None:
         """Take nothing any more: a peer whose receive window is full."""
@@ -70,45 +117,51 @@ class EngineLine:
         """Take everything again."""
         self._reading.set()
 
-    def hang_up(self) -> None:
-        """Drop the line."""
-        self._scope.cancel(reason="the caller hung up")
 
+class WireLine(_Line):
+    """A WebSocket to the real server, over streams in memory that `dial` opens. Whatever comes is read at once."""
 
-class WireLine:
-    """A WebSocket to the real server, over `stream`, a stream in memory. Whatever comes is read at once."""
-
-    def __init__(self, stream: Any, session: Session) -> None:
-        self._stream = stream
+    def __init__(self, dial: Callable[[], Any], session: Session) -> None:
+        super().__init__()
+        self._dial = dial
         self._session = session
-        self._scope = trio.CancelScope()
         self._socket: WebSocketConnection | None = None
 
     async def send(self, *frames: bytes) -> None:
         """One message each."""
         if self._socket is None:
-            raise SessionGone("the line was hung up")
+            raise SessionGone("the line is down")
         try:
             for frame in frames:
                 await self._socket.send_message(frame.decode())
         except ConnectionClosed:
             raise SessionGone("the server closed the connection") from None
 
-    async def listen(self, deliver: Delivery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open a session, and deliver every message. Raises CodedError when there is none to be had."""
+    async def _connect(self, claim: ResumeSession | None, deliver: Delivery, connected: Callable[[], None]) -> None:
+        """Open or resume the session, and deliver every message. Raises CodedError when there is none to be had."""
+        stream = self._dial()
+        hello = json.dumps({"type": "session.update", "session": self._session or {}}).encode()
         try:
             async with trio.open_nursery() as nursery:
-                with self._scope:
-                    socket = await wrap_client_stream(nursery, self._stream, "rig", ADDRESS)
-                    await socket.send_message(json.dumps({"type": "session.update", "session": self._session or {}}))
-                    deliver(_opened(await _frame(socket)))
+                with trio.CancelScope() as self._connection:
+                    socket = await wrap_client_stream(nursery, stream, "rig", ADDRESS)
+                    await socket.send_message((hello if claim is None else encode_command(claim)).decode())
+                    frame = await _frame(socket)
+                    self._remember(frame)
+                    deliver(frame)
                     self._socket = socket
-                    task_status.started()
+                    connected()
                     await self._deliver_all(socket, deliver)
                 nursery.cancel_scope.cancel(reason="the line is over")
         finally:
             self._socket = None
-            await trio.aclose_forcefully(self._stream)
+            await trio.aclose_forcefully(stream)
+
+    def _remember(self, frame: bytes) -> None:
+        event = json.loads(frame)
+        if event["type"] == "error":
+            raise CodedError(event["error"]["code"], event["error"]["message"], event["error"].get("param"))
+        self.session_id, self.token = event["session"]["id"], event.get("resume_token")
 
     async def _deliver_all(self, socket: WebSocketConnection, deliver: Delivery) -> None:
         while True:
@@ -124,17 +177,6 @@ class WireLine:
 
     def read_on(self) -> None:
         """It never stopped."""
-
-    def hang_up(self) -> None:
-        """Drop the connection without a close frame."""
-        self._scope.cancel(reason="the caller hung up")
-
-
-def _opened(frame: bytes) -> bytes:
-    event = json.loads(frame)
-    if event["type"] == "error":
-        raise CodedError(event["error"]["code"], event["error"]["message"], event["error"].get("param"))
-    return frame
 
 
 async def _frame(socket: WebSocketConnection) -> bytes:
@@ -160,9 +202,12 @@ class Exchange:
     async def over_the_wire(self, session: Session, profile: Profile) -> Line:
         """A line through the server; its session is opened when it is listened to."""
         assert profile is Profile.STRICT, "callers speak the strict profile on the wire"
+        return WireLine(self._dial, session)
+
+    def _dial(self) -> Any:
         ours, theirs = trio.testing.memory_stream_pair()
         self._nursery.start_soon(receive_caller, self._reception, theirs)
-        return WireLine(ours, session)
+        return ours
 
 
 Connect = Callable[[Exchange, Session, Profile], Awaitable[Line]]
