@@ -232,6 +232,8 @@ class Committing:
         self._listens.expect()
         if self._answers.alive or self._scene.closing:
             return
+        if self.native_owed:  # the answer took the committed sound along; the model has to decide once more
+            self._scene.do(Feed(SILENCE, commit=True))
         promoted = status in (ResponseStatus.COMPLETED, ResponseStatus.INCOMPLETE) or reason == "client_cancelled"
         if self._pending.asked and promoted:
             self.offer(ResponseOptions())
