@@ -309,10 +309,14 @@ class Caller:
             self._over = True
             self._came.unpark_all()
 
-    def _deliver(self, frame: bytes) -> None:
-        heard = Heard(trio.current_time(), json.loads(frame))
+    def record(self, heard: Heard) -> None:
+        """Keep an event."""
         self.heard.append(heard)
         self._by_type.setdefault(heard.type, []).append(heard)
+
+    def _deliver(self, frame: bytes) -> None:
+        heard = Heard(trio.current_time(), json.loads(frame))
+        self.record(heard)
         if self._marks is not None and heard.type == DELTA:
             self._marks.hear(str(heard["response_id"]), heard.pcm)
         self._came.unpark_all()

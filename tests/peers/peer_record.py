@@ -35,7 +35,8 @@ class Recorded(Caller):
 
     def __init__(self, name: str, heard: Sequence[Heard], moves: Sequence[tuple[float, str]]) -> None:
         super().__init__(name, cast(Line, None))
-        self.heard = list(heard)
+        for event in heard:
+            self.record(event)
         self.prompt = False
         self.moves = {move: at for at, move in moves}
 
