@@ -167,9 +167,14 @@ async def main(arguments: argparse.Namespace) -> None:
         call.write(arguments.record)
 
 
-if __name__ == "__main__":
+def arguments() -> argparse.Namespace:
+    """Which call to make, where, and where to leave its record."""
     parser = argparse.ArgumentParser()
     parser.add_argument("call", choices=CALLS)
     parser.add_argument("url")
     parser.add_argument("--record", type=Path, required=True)
-    asyncio.run(main(parser.parse_args()))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(arguments()))

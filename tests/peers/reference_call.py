@@ -125,7 +125,13 @@ async def cascade(url: str, call: Call) -> None:
         await talk.listen_to(third, rate_hz=22_050, at_least_s=1.0)
 
 
-CALLS: dict[str, Callable[[str, Call], Awaitable[None]]] = {"native": native, "cascade": cascade}
+async def opening(url: str, call: Call) -> None:
+    """A session that is opened and closed."""
+    async with conversation(url, call, SessionConfig()):
+        pass
+
+
+CALLS: dict[str, Callable[[str, Call], Awaitable[None]]] = {"native": native, "cascade": cascade, "opening": opening}
 
 
 async def main(arguments: argparse.Namespace) -> None:
