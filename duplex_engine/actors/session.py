@@ -30,6 +30,7 @@ from duplex_engine.actors.observations import (
     SessionOpened,
 )
 from duplex_engine.actors.patience import Patience
+from duplex_engine.actors.response import failure
 from duplex_engine.actors.supervisor import RestartBudget, contain
 from duplex_engine.audio.intake import UnitIntake
 from duplex_engine.config import SessionLimits
@@ -66,6 +67,7 @@ from duplex_engine.protocol.commands import (
     RetrieveItem,
     TruncateItem,
 )
+from duplex_engine.protocol.errors import ends_session
 from duplex_engine.protocol.events import OutputAudioDelta, SessionLagging
 from duplex_engine.protocol.journal import Entry, Journal
 from duplex_engine.protocol.session_config import SessionConfig
@@ -321,6 +323,8 @@ class Session:
             self._observe(ResponseFinished(self.id, fact.status.value))
             if fact.status is ResponseStatus.FAILED:
                 self._log.warning("response_failed", code=fact.reason, cause=fact.message)
+                if ends_session(fact.reason):
+                    self.end(fact.reason)
 
     def history(self) -> Sequence[Message]:
         """The conversation so far."""
@@ -382,12 +386,15 @@ class Session:
                 await self._epoch_failed(crash, failures)
 
     async def _epoch_failed(self, crash: Exception, failures: RestartBudget) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()  # what ended the session as well has been said
         self._log.error("epoch_failed", exc_info=crash)
         pause = failures.spend(trio.current_time())
+        error = CodedError(*failure(crash))
         if math.isinf(pause):
             error = CodedError("model_unavailable", f"the model failed {failures.restarts + 1} times: {crash}")
+        if ends_session(error.code):
             self._emit_all(self._machine.refuse(error, None))
-            self.end("model_unavailable")
+            self.end(error.code)
         await trio.sleep(pause)
 
     def _new_epoch(self, cause: EpochCause) -> Epoch:

@@ -104,7 +104,7 @@ ERRORS: Final[dict[str, ErrorRule]] = {
     "response_create_without_input": ErrorRule(),
     "text_only_turn_unsupported": ErrorRule(),
     "unsupported_native_response_options": ErrorRule(),
-    "context_length_exceeded": ErrorRule(),
+    "context_length_exceeded": ErrorRule(_I, _CLOSES),
     "function_response_backlog": ErrorRule(_R),
     "nemotron_function_call_parse_error": ErrorRule(_S),
     "playback_item_mismatch": ErrorRule(),
@@ -162,6 +162,11 @@ def retryable(code: str) -> bool | Absent:
     """The wire's `error.retryable` of a code, UNSET where the event does not say."""
     says = rule_of(code).retryable
     return UNSET if says is None else says
+
+
+def ends_session(code: str) -> bool:
+    """Whether a failure with this code leaves nothing that a session could go on with."""
+    return rule_of(code).consequence is Consequence.CLOSES
 
 
 def error_event(

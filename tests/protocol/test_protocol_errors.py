@@ -61,7 +61,7 @@ def test_consequences() -> None:
     """)
     closes = words("""
         output_overflow realtime_input_failed model_unavailable runtime_append_task_failed
-        runtime_data_plane_stream_failed
+        runtime_data_plane_stream_failed context_length_exceeded
     """)
     expected = dict.fromkeys(ERRORS, Consequence.OPEN)
     expected |= dict.fromkeys(ends, Consequence.ENDS) | dict.fromkeys(closes, Consequence.CLOSES)

@@ -324,6 +324,13 @@ TABLE: list[Row] = [
     # the session and the engine
     door("internal_error", None, update(instructions="opening"), type=OURS, plugin=Clumsy, close_code=1011),
     turn("internal_error", type=OURS, plugin=Clumsy, session={"instructions": "once"}, before=ASK),
+    turn(
+        "context_length_exceeded",
+        plugin=scripted(mode="turn", script='forever { speak "still here" for 1 }', context_units=100),
+        session={"extra_body": {"script": 'speak "far too much" for 9'}},
+        before=[SPEAK, COMMIT],
+        then=Then.CLOSES,
+    ),
     turn("engine_error", type=OURS, session={"extra_body": {"script": 'fail; speak "again" for 1'}}, before=ASK),
     turn(
         "model_unavailable",
@@ -359,7 +366,7 @@ NOT_YET: dict[str, str] = {
             *("prefill_unavailable", "model_path_unavailable", "ref_audio_required", "unsupported_ref_audio_path"),
             *("unsupported_nemotron_duplex_mode", "invalid_sliding_window_config", "instructions_update_unsupported"),
             *("persona_update_unsupported", "voice_update_unsupported", "sliding_window_update_unsupported"),
-            *("context_length_exceeded", "function_response_backlog", "nemotron_function_call_parse_error"),
+            *("function_response_backlog", "nemotron_function_call_parse_error"),
         ),
         _OTHER_MODELS,
     ),

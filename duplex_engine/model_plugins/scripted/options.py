@@ -86,6 +86,7 @@ class ScriptedOptions:
     client_commit: bool = True
     resume: bool = False
     obedient: bool = True
+    context_units: int | None = attrs.field(default=None, validator=_number(above=0, optional=True))
     chat: bool = True
 
     @property

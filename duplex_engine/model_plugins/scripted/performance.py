@@ -18,7 +18,7 @@ import trio
 from duplex_engine.conversation.effects import Turn
 from duplex_engine.conversation.facts import FunctionCall
 from duplex_engine.errors import CodedError, LeaseLost, StepFailed
-from duplex_engine.model_plugins.contract import Epoch, EpochCause, Lease, Response
+from duplex_engine.model_plugins.contract import AudioUnit, Epoch, EpochCause, Lease, Response
 from duplex_engine.model_plugins.scripted.options import ScriptedOptions, ScriptedPlan
 from duplex_engine.model_plugins.scripted.script import (
     Call,
@@ -45,16 +45,21 @@ class ScriptedFailure(CodedError):
 
 @attrs.define(eq=False)
 class Memory:
-    """What a session keeps across epochs: its mark, its place in the script, how many answers it gave, its slowness."""
+    """What a session keeps across epochs: its mark, its place in the script, how many answers it gave, its slowness.
+
+    `context`: units of sound in the context of this epoch.
+    """
 
     mark: int
     story: Storyline = attrs.Factory(lambda: Storyline(()))
     begun: bool = False
     answers: int = 0
     slowness: float = 0.0
+    context: int = 0
 
     def begin(self, script: Script, cause: EpochCause) -> None:
         """An epoch begins: a fresh context begins the script."""
+        self.context = 0
         if not self.begun or cause is EpochCause.INTERRUPTED:
             self.begun, self.story = True, Storyline(script)
 
@@ -102,7 +107,7 @@ class Stage:
     async def _listen(self, units: float) -> None:
         heard = 0
         while heard < units:
-            await self._epoch.next_unit()
+            await self._next_unit(continuing=False)
             await self._epoch.listen()
             heard += 1
 
@@ -110,7 +115,7 @@ class Stage:
         with suppress(ScriptedFailure, StepFailed):  # told to the client when the response ended; the context is sound
             try:
                 async with self._lease() as lease:
-                    while (await self._epoch.next_unit(continuing=True)).force_listen:
+                    while (await self._next_unit(continuing=True)).force_listen:
                         await self._epoch.listen()
                     async with self._epoch.response() as response:
                         await self._go_on(first, self._begin(lease, response, lambda: self._take_unit(response)))
@@ -118,7 +123,7 @@ class Stage:
                 self._memory.story.skip_answer()
 
     async def _take_unit(self, response: Response) -> bool:
-        unit = await self._epoch.next_unit(continuing=True)
+        unit = await self._next_unit(continuing=True)
         if unit.force_listen:
             response.yields()
         elif unit.last and self._options.obedient:
@@ -126,6 +131,11 @@ class Stage:
         else:
             return True
         return False
+
+    async def _next_unit(self, *, continuing: bool) -> AudioUnit:
+        unit = await self._epoch.next_unit(continuing=continuing)
+        self._remember(1)
+        return unit
 
     async def _go_on(self, statement: Statement, answer: _Answer) -> None:
         while await self._perform(statement, answer):
@@ -143,7 +153,8 @@ class Stage:
         try:
             await self._think()
             async with self._lease() as lease:
-                answer = self._begin(lease, response, _always, turn)
+                answer = self._begin(lease, response, self._say_one_more, turn)
+                self._remember(math.ceil(_samples(turn) / (self._options.input_rate_hz * self._options.unit_s)))
                 spoken = False
                 while (statement := story.peek()) is not None and not isinstance(statement, Listen):
                     if spoken and isinstance(statement, Speak):
@@ -155,10 +166,22 @@ class Stage:
         finally:
             story.skip_answer()
 
+    async def _say_one_more(self) -> bool:
+        self._remember(1)
+        return True
+
     async def _think(self) -> None:
         while isinstance(pause := self._memory.story.peek(), Listen) and not math.isinf(pause.count):
             self._memory.story.take()
             await trio.sleep(pause.count)
+
+    # --- the context --------------------------------------------------------------------------------------------
+
+    def _remember(self, units: int) -> None:
+        self._memory.context += units
+        limit = self._options.context_units
+        if limit is not None and self._memory.context >= limit:
+            raise ScriptedFailure("context_length_exceeded", f"the conversation fills all {limit} units of the context")
 
     # --- statements ---------------------------------------------------------------------------------------------
 
@@ -238,5 +261,5 @@ class Stage:
                         await other.step(Dying(self._mark))
 
 
-async def _always() -> bool:
-    return True
+def _samples(turn: Turn) -> int:
+    return 0 if turn.utterance is None else turn.utterance.sample_count
