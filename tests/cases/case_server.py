@@ -50,9 +50,15 @@ class House:
         (line,) = (line for line in page.splitlines() if line.startswith(f"duplex_engine_{name} "))
         return float(line.split()[-1])
 
-    async def settles(self, seats: int = 0) -> None:
-        """Return once so many seats are taken. The test's patience ends the wait."""
-        while self.seats != seats or self.figure("connections") != seats:
+    @property
+    def connections(self) -> int:
+        """Connections open."""
+        (family,) = self.metrics.connections.collect()
+        return int(family.samples[0].value)
+
+    async def settles(self, callers: int = 0) -> None:
+        """Return once so many callers are left. The test's patience ends the wait."""
+        while self.seats != callers or self.connections != callers:
             await trio.lowlevel.checkpoint()
 
 
