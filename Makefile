@@ -43,8 +43,9 @@ $(VENV)/.test: $(VENV)/.python pyproject.toml
 	touch $@
 
 # Clients that others wrote, to test against: only their client files, without what their packages pull in.
-$(VENV)/.peers: $(VENV)/.test tests/peers/install.py
+$(VENV)/.peers: $(VENV)/.test tests/peers/install.py tests/peers/install_javascript.py tests/peers/javascript/package.json
 	$(BIN)/python tests/peers/install.py $(VENV)/peers
+	$(BIN)/python tests/peers/install_javascript.py $(VENV)/peers-javascript
 	touch $@
 
 clean:

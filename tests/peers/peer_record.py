@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,14 +31,17 @@ PROMISES = (
 
 
 class Recorded(Caller):
-    """A caller of whom only the record is left. `moves`: what it did, and when."""
+    """A caller of whom only the record is left. `moves`: what it did, and when. `notes`: what its client made of it."""
 
-    def __init__(self, name: str, heard: Sequence[Heard], moves: Sequence[tuple[float, str]]) -> None:
+    def __init__(
+        self, name: str, heard: Sequence[Heard], moves: Sequence[tuple[float, str]], notes: Mapping[str, Any]
+    ) -> None:
         super().__init__(name, cast(Line, None))
         for event in heard:
             self.record(event)
         self.prompt = False
         self.moves = {move: at for at, move in moves}
+        self.notes = notes
 
     def one(self, event_type: str, **match: object) -> Heard:
         """The only such event."""
@@ -64,14 +67,26 @@ class Recorded(Caller):
 
 def run_call(script: str, *arguments: str, folder: Path, environment: Mapping[str, str] | None = None) -> Recorded:
     """Let `script` call, and read its record. Raises AssertionError, with what the script said, when it failed."""
+    return run_program([sys.executable, str(HERE / script), *arguments], script, folder, environment)
+
+
+def run_program(
+    command: Sequence[str], name: str, folder: Path, environment: Mapping[str, str] | None = None
+) -> Recorded:
+    """The same for a program in any language, which is told `--record FILE`."""
     path = folder / "record.json"
-    command = [sys.executable, str(HERE / script), *arguments, "--record", str(path)]
     done = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=CALL_S
+        [*command, "--record", str(path)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=CALL_S,
     )
-    assert done.returncode == 0, f"{script} failed:\n{done.stdout}\n{_last_events(path)}"
+    assert done.returncode == 0, f"{name} failed:\n{done.stdout}\n{_last_events(path)}"
     record = json.loads(path.read_text())
-    return Recorded(script, [Heard(line["at"], line["event"]) for line in record["heard"]], record["moves"])
+    heard = [Heard(line["at"], line["event"]) for line in record["heard"]]
+    return Recorded(name, heard, record["moves"], record.get("notes", {}))
 
 
 def _last_events(path: Path) -> str:

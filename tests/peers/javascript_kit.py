@@ -1,0 +1,85 @@
+"""How JavaScript clients are called: programs of their own beside the packages they import, and the certificates they trust."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trustme
+from peer_kit import recording
+from peer_record import Recorded, run_program
+from peer_server import Server, serving
+
+RATE_HZ = 24_000
+PACKAGES = Path(sys.prefix) / "peers-javascript" / "node_modules"
+CALLS = Path(__file__).parent / "javascript"
+QUESTIONS = ("what_time_is_it", "how_do_you_say_grapefruit")
+SCRIPT = """
+listen 0.2; hear "What time is it?"; speak "An answer that is long enough to be talked over by anybody." for 6
+listen 0.2; hear "How do you say grapefruit?"; speak "A short answer." for 1.2
+listen 0.1; speak "Hello to you." for 1
+listen 0.1; call weather {"city": "Rome"}; wait 0.3
+listen 0.1; speak "It is sunny." for 1
+listen 0.1; speak "Hello in writing." for 1
+"""
+"""An answer to talk over, a short one, one to a written question; a call that takes a while, what comes of it; a last one."""
+
+needs_packages = pytest.mark.skipif(
+    not PACKAGES.is_dir(),
+    reason=f"no JavaScript clients in {PACKAGES}; `make test` installs them (tests/peers/install_javascript.py)",
+)
+
+
+@attrs.frozen
+class Certificates:
+    """A server's certificate for 127.0.0.1, and who signed it. Paths of PEM files."""
+
+    authority: Path
+    chain: Path
+    key: Path
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What makes a server speak TLS with it."""
+        return "--tls-cert", str(self.chain), "--tls-key", str(self.key)
+
+
+def certify(folder: Path) -> Certificates:
+    """Make a certificate that nobody but the tests trusts."""
+    made = Certificates(folder / "authority.pem", folder / "chain.pem", folder / "key.pem")
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(made.authority))
+    certificate.private_key_pem.write_to_path(str(made.key))
+    for blob in certificate.cert_chain_pems:
+        blob.write_to_path(str(made.chain), append=True)
+    return made
+
+
+@contextmanager
+def telling(folder: Path, *flags: str, script: str = SCRIPT, authority: Path | None = None) -> Iterator[Server]:
+    """A server for the block that plays `script`, turn by turn."""
+    options = ("mode=turn", "lead_s=0.4", f"script={script}")
+    chosen = (f"--option={option}" for option in options)
+    with serving(folder, "--plugin", "scripted", *chosen, *flags, authority=authority) as server:
+        yield server
+
+
+def run_node(
+    program: str, call: str, server: Server, folder: Path, *, key: str = "any", node: tuple[str, ...] = ()
+) -> Recorded:
+    """One call of a JavaScript client, after which nobody is left on the line. `node`: flags of Node.js itself."""
+    calls = folder / "calls"
+    shutil.copytree(CALLS, calls)
+    (calls / "node_modules").symlink_to(PACKAGES)
+    for name in QUESTIONS:
+        (folder / f"{name}.pcm").write_bytes(recording(f"{name}.wav", RATE_HZ))
+    trusted = {} if server.authority is None else {"NODE_EXTRA_CA_CERTS": str(server.authority)}
+    command = ["node", *node, str(calls / program), call, server.url, "--key", key, "--recordings", str(folder)]
+    record = run_program(command, program, folder, {**os.environ, **trusted})
+    server.wait_empty()
+    return record
