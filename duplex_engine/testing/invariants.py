@@ -123,14 +123,17 @@ def labels_never_decrease(caller: Caller) -> Iterator[str]:
 
 
 def numbers_increase(caller: Caller) -> Iterator[str]:
-    """I5: sequence numbers strictly increase, and have no gap unless an answer was cut (its deltas may be purged)."""
+    """I5: sequence numbers strictly increase, and have no gap unless an answer was cut (its deltas may be purged).
+
+    The first number may be any: a recorder may have been switched on late.
+    """
     cut = bool(caller.all("response.done", status="cancelled"))
-    last = 0
+    last: int | None = None
     for heard in caller.heard:
         number = heard.event.get("server_event_seq")
         if not isinstance(number, int):
             continue
-        if number <= last or (number > last + 1 and not cut):
+        if last is not None and (number <= last or (number > last + 1 and not cut)):
             yield f"I5: {heard.type} at {heard.at:g} has number {number} after {last}"
         last = number
 

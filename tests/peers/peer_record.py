@@ -51,7 +51,8 @@ class Recorded(Caller):
     def checks_out(self) -> None:
         """The session kept its promises, and complained about nothing. Raises AssertionError."""
         assert [heard.event for heard in self.all("error")] == []
-        assert [violation for promise in PROMISES for violation in promise(self)] == []
+        violations = [violation for promise in PROMISES for violation in promise(self)]
+        assert not violations, "\n".join(violations)
 
     def has_no_sound_after_done(self, response_id: object) -> None:
         """Nothing of a response may come once it is done. Raises AssertionError."""

@@ -8,11 +8,15 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import websockets
 from peer_kit import Call, Microphone, recording
 from vllm_omni.clients.duplex import (
     DuplexClient,
+    DuplexConnectionError,
     EventCollector,
     ResponseHandle,
     SessionConfig,
@@ -52,10 +56,10 @@ class Conversation:
 
 
 @asynccontextmanager
-async def conversation(url: str, call: Call, config: SessionConfig) -> AsyncIterator[Conversation]:
+async def conversation(url: str, call: Call, config: SessionConfig, **options: Any) -> AsyncIterator[Conversation]:
     """A session for the block, ended by the client's own way to end it."""
     collector = EventCollector()
-    async with DuplexClient(url, model="any", config=config) as client, asyncio.TaskGroup() as tasks:
+    async with DuplexClient(url, model="any", config=config, **options) as client, asyncio.TaskGroup() as tasks:
         assert client.session_id is not None
         assert re.fullmatch("duplex-[0-9a-f]{32}", client.session_id), client.session_id
         capabilities = client.session_info["capabilities"]
@@ -63,13 +67,20 @@ async def conversation(url: str, call: Call, config: SessionConfig) -> AsyncIter
         assert len(capabilities) == 40
         assert chunk_period_ms([{"session": client.session_info}], default=-1) == 80
         listening = tasks.create_task(_record(client, call, collector))
-        microphone = Microphone(client.append_audio)
+        microphone = Microphone(partial(_append, client))
         speaking = tasks.create_task(microphone.run())
         yield Conversation(client, call, collector, microphone)
         speaking.cancel()
         call.does("close")
         await client.close()
         await listening
+
+
+async def _append(client: DuplexClient, chunk: bytes) -> None:
+    try:
+        await client.append_audio(chunk)
+    except DuplexConnectionError:
+        pass  # this client does not keep what is said while it reconnects
 
 
 async def _record(client: DuplexClient, call: Call, collector: EventCollector) -> None:
@@ -105,6 +116,29 @@ async def native(url: str, call: Call) -> None:
             await call.hears("playback.acknowledged", item_id=f"item_{response.response_id}")
 
 
+async def dropped(url: str, call: Call) -> None:
+    """The connection is torn twice in the middle of an answer, without a close frame; the client resumes by itself."""
+    connections: list[websockets.ClientConnection] = []
+
+    async def connect(address: str) -> websockets.ClientConnection:
+        connections.append(await websockets.connect(address, max_size=None))
+        return connections[-1]
+
+    options = {"connect": connect, "heartbeat_interval_s": 0.2}
+    async with conversation(url, call, SessionConfig(), **options) as talk:
+        await talk.microphone.say(recording("what_time_is_it.wav"))
+        answer = await talk.answer()
+        for seconds in (0.5, 1.5):
+            await call.plays(answer.response_id, seconds, OUTPUT_RATE_HZ)
+            call.does(f"drop at {seconds}")
+            connections[-1].transport.abort()
+            await call.hears("connection.resumed")
+        async for _ in answer.audio():
+            await talk.client.ack_playback(answer.played_ms, response_id=answer.response_id)
+        await answer.wait(20)
+        assert len(connections) == 3
+
+
 async def cascade(url: str, call: Call) -> None:
     """The embedded voice with the client's defaults: a whole turn, then an answer talked over by the next question."""
     async with conversation(url, call, SessionConfig()) as talk:
@@ -131,7 +165,12 @@ async def opening(url: str, call: Call) -> None:
         pass
 
 
-CALLS: dict[str, Callable[[str, Call], Awaitable[None]]] = {"native": native, "cascade": cascade, "opening": opening}
+CALLS: dict[str, Callable[[str, Call], Awaitable[None]]] = {
+    "native": native,
+    "dropped": dropped,
+    "cascade": cascade,
+    "opening": opening,
+}
 
 
 async def main(arguments: argparse.Namespace) -> None:

@@ -1,5 +1,6 @@
 """The reference client of the duplex protocol, unmodified, talks to the running server: turns, barge-in, a clean end."""
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,11 @@ SCRIPT = """
 listen 25; speak "You will not hear the end of this answer." for 8
 listen 12; speak "Nor of this one, because you will talk over it." for 8
 listen 45; speak "But of this." for 1.2
+listen
+"""
+
+LONG_SCRIPT = """
+listen 25; speak "This answer outlives two connections, and not a word of it is lost or said twice." for 4
 listen
 """
 
@@ -39,6 +45,15 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     folder = tmp_path_factory.mktemp("native")
     with serving(folder, "--plugin", "scripted", "--option", f"script={SCRIPT}") as server:
         yield run("native", server, folder)
+
+
+@pytest.fixture(scope="module")
+def dropped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    """A call whose connection is lost twice in mid-answer."""
+    folder = tmp_path_factory.mktemp("dropped")
+    options = ("--option", f"script={LONG_SCRIPT}", "--option", "resume=true")
+    with serving(folder, "--plugin", "scripted", *options) as server:
+        yield run("dropped", server, folder)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +103,24 @@ def test_every_sample_is_of_its_answer(native: Recorded) -> None:
 def test_all_that_was_played_is_acknowledged(native: Recorded) -> None:
     played = {heard["item_id"]: heard["played_ms"] for heard in native.all("playback.acknowledged")}
     assert played == {f"item_{response_id}": native.audio_ms(response_id) for response_id in native.responses()}
+
+
+def test_the_client_comes_back_by_itself_and_misses_nothing(dropped: Recorded) -> None:
+    dropped.checks_out()
+    assert len(dropped.all("connection.resumed")) == 2
+    (answer,) = dropped.responses()
+    assert dropped.one("response.done", response_id=answer)["status"] == "completed"
+    assert dropped.transcript(answer) == LONG_SCRIPT.split('"')[1]
+    assert dropped.audio_ms(answer) == 4000
+    MarkReader().hear(answer, dropped.audio(answer))
+    assert dropped.one("session.closed")["reason"] == "client_close"
+
+
+def test_heartbeats_are_answered_on_every_connection(dropped: Recorded) -> None:
+    moments = [0.0, *sorted(at for move, at in dropped.moves.items() if move.startswith("drop")), float("inf")]
+    beats = [heard.at for heard in dropped.all("session.heartbeat_ack")]
+    for begin, end in itertools.pairwise(moments):
+        assert [at for at in beats if begin < at < end]
 
 
 @pytest.mark.cascade

@@ -56,6 +56,7 @@ class CascadePlugin(TurnBased):
             turn_policy=TurnPolicy.TURN,
             text_only_turns=True,
             detects_turns=True,
+            resume=True,
             chat=True,
             chunk_period_ms=UNIT_MS,
             max_sessions=max_sessions or DEFAULT_SESSIONS,
