@@ -31,6 +31,7 @@ class SessionLimits:
     silence_units_native: int = attrs.field(default=64, validator=_positive)
     silence_units_turn: int = attrs.field(default=8, validator=_positive)
     answer_s: float = attrs.field(default=600.0, validator=_positive)
+    function_outputs: int = attrs.field(default=8, validator=_positive)
     failed_epochs: int = attrs.field(default=3, validator=_positive)
     failed_epochs_window_s: float = attrs.field(default=60.0, validator=_positive)
     lag_notice_ms: int = attrs.field(default=1000, validator=_positive)

@@ -19,7 +19,7 @@ from duplex_engine.actors.response import Response
 from duplex_engine.audio.cadence import Cadence
 from duplex_engine.audio.pcm import SILENCE, Samples
 from duplex_engine.conversation.effects import Message, Turn, Utterance
-from duplex_engine.conversation.facts import ModelListened, ResponseStatus, UserHeard
+from duplex_engine.conversation.facts import FunctionOutput, ModelListened, OutputsTaken, ResponseStatus, UserHeard
 from duplex_engine.errors import EpochOver
 from duplex_engine.model_plugins.contract import AudioUnit, EpochCause, Lease, ModelPlugin, SessionPlan
 
@@ -109,7 +109,7 @@ class Epoch:
         self._changed.unpark_all()
 
     def fed(self) -> None:
-        """Input arrived in the intake."""
+        """Input, or an output of a function, has arrived."""
         self._changed.unpark_all()
 
     def _cut_responses(self, reason: str, status: ResponseStatus = ResponseStatus.CANCELLED) -> Sequence[Response]:
@@ -157,14 +157,15 @@ class Epoch:
         return utterance
 
     async def next_unit(self, *, continuing: bool = False) -> AudioUnit:
-        """The next unit of input; with `continuing`, silence when none is there in time."""
+        """The next unit of input; with `continuing`, or for an output that waits, silence when none is there in time."""
         await self._check()
         unit = self._take_unit()
         if unit is not None:
             await trio.lowlevel.cancel_shielded_checkpoint()
             return unit
         while unit is None:
-            due = self._silence_due() if continuing and self._may_go_on else math.inf
+            wanted = continuing or self._floor.outputs
+            due = self._silence_due() if wanted and self._may_go_on else math.inf
             unit = await self._unit_before(due) or (self._silence() if trio.current_time() >= due else None)
         return unit
 
@@ -189,7 +190,19 @@ class Epoch:
         self._cadence.anchor(trio.current_time())
         self._silent_units = 0
         self._floor.input_taken()
-        return AudioUnit(samples=samples, video_frames=intake.video_frames, force_listen=intake.force_listen)
+        return AudioUnit(
+            samples=samples,
+            video_frames=intake.video_frames,
+            force_listen=intake.force_listen,
+            function_outputs=self._take_outputs(),
+        )
+
+    def _take_outputs(self) -> Sequence[FunctionOutput]:
+        outputs = tuple(self._floor.outputs)
+        if outputs:
+            self._floor.outputs.clear()
+            self._floor.learn(OutputsTaken(len(outputs)))
+        return outputs
 
     def _silence_due(self) -> float:
         if math.isinf(self._cadence.due):
@@ -206,7 +219,8 @@ class Epoch:
                 response.cut("continuation_limit", ResponseStatus.INCOMPLETE)
             self._silent_units = 0
         silence = np.zeros(self._floor.unit_format.samples, np.float32)
-        return AudioUnit(samples=silence, silent=True, last=self._silent_units >= bound)
+        last = self._silent_units >= bound
+        return AudioUnit(samples=silence, silent=True, last=last, function_outputs=self._take_outputs())
 
     @asynccontextmanager
     async def response(self, turn: Turn | None = None) -> AsyncIterator[Response]:

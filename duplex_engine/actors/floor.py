@@ -12,16 +12,17 @@ import attrs
 from duplex_engine.audio.intake import UnitIntake
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Message
-from duplex_engine.conversation.facts import Fact
+from duplex_engine.conversation.facts import Fact, FunctionOutput
 from duplex_engine.model_plugins.contract import UnitFormat
 
 
 class Floor(Protocol):
-    """Where an epoch speaks and where its input comes from."""
+    """Where an epoch speaks and where its input comes from. `outputs`: of functions, that the next unit will carry."""
 
     unit_format: UnitFormat
     limits: SessionLimits
     intake: UnitIntake
+    outputs: list[FunctionOutput]
 
     @property
     def native(self) -> bool:
@@ -55,6 +56,7 @@ class MuteFloor:
     hears_units: bool = False
     lead_s: float | None = None
     on_unit: Callable[[], object] = lambda: None
+    outputs: list[FunctionOutput] = attrs.Factory(list)
 
     def learn(self, fact: Fact) -> None:
         """Nobody listens."""

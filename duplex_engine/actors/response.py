@@ -80,7 +80,7 @@ class Response:
     async def call(self, function: FunctionCall) -> None:
         """Ask the client to call a function."""
         await self._check()
-        self._floor.learn(FunctionCalled(function))
+        self._floor.learn(FunctionCalled(function, self.key))
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     def yields(self, reason: str = "model_listen") -> None:

@@ -35,6 +35,7 @@ from duplex_engine.actors.supervisor import RestartBudget, contain
 from duplex_engine.audio.intake import UnitIntake
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import (
+    DeliverOutput,
     DropInput,
     Effect,
     Emit,
@@ -51,7 +52,7 @@ from duplex_engine.conversation.effects import (
     SyncEffect,
     TrimJournal,
 )
-from duplex_engine.conversation.facts import Fact, ResponseAudio, ResponseEnded, ResponseStatus
+from duplex_engine.conversation.facts import Fact, FunctionOutput, ResponseAudio, ResponseEnded, ResponseStatus
 from duplex_engine.conversation.hearing import Ears
 from duplex_engine.conversation.machine import Conversation
 from duplex_engine.errors import CodedError, ConfigRejected, ProtocolViolation
@@ -102,6 +103,7 @@ class Session:
         self.limits = opening.limits
         self.unit_format = opening.plugin.unit_format()
         self.intake = UnitIntake(self.unit_format.samples)
+        self.outputs: list[FunctionOutput] = []
         self.over = trio.Event()
         self._opening = opening
         self._plan = opening.plan
@@ -268,6 +270,9 @@ class Session:
                 self._started = True
                 self._turn_ended_at = trio.current_time()
                 self._epoch.offer(turn)
+            case DeliverOutput(output=output):
+                self.outputs.append(output)
+                self._epoch.fed()
             case DropInput():
                 self.intake.clear()
                 self._input_age.forget()

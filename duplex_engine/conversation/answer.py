@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import attrs
 
 from duplex_engine.audio.encode import OutputEncoder
-from duplex_engine.conversation.facts import ResponseKey, ResponseStatus, TextMark
+from duplex_engine.conversation.facts import FunctionCall, ResponseKey, ResponseStatus, TextMark
 from duplex_engine.conversation.items import Item
 from duplex_engine.conversation.playback import Cursor, Ledger, heard_characters
 from duplex_engine.protocol.formats import Encoding
@@ -23,7 +23,8 @@ class Answer:
 
     `epoch`: the label of all its events but its terminals. `written`: it is text, in a profile that says so with text
     events. `cut`: why it was interrupted; its model may not know yet. `held_text`: words whose sound is still inside
-    the encoder. `whole`: the history takes all of it. `status` None: still being given.
+    the encoder. `whole`: the history takes all of it. `calls`: made in it, and said when it ends. `status` None: still
+    being given.
     """
 
     key: ResponseKey
@@ -41,6 +42,7 @@ class Answer:
     marks: list[TextMark] = attrs.Factory(list)
     samples_sent: int = 0
     held_text: str = ""
+    calls: list[FunctionCall] = attrs.Factory(list)
     part_added: bool = False
     spoke: bool = False
     status: ResponseStatus | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from duplex_engine.conversation.answer import Answer, output_encoder
 from duplex_engine.conversation.effects import InterruptResponses, PurgeOutput
 from duplex_engine.conversation.facts import (
-    FunctionCall,
+    FunctionCalled,
     ResponseAudio,
     ResponseEnded,
     ResponseKey,
@@ -20,7 +20,7 @@ from duplex_engine.conversation.facts import (
 )
 from duplex_engine.conversation.items import Item, Items
 from duplex_engine.conversation.playback import Cursor, Ledger
-from duplex_engine.conversation.projection.functions import call_item, say_call
+from duplex_engine.conversation.projection.functions import CallProjection
 from duplex_engine.conversation.projection.responses import AnswerProjection
 from duplex_engine.conversation.scene import Scene
 from duplex_engine.conversation.turns import Happening
@@ -31,6 +31,7 @@ from duplex_engine.protocol.events import OutputAudioCleared
 
 DELTA_MS = 500
 CONTINUATION_LIMIT = "continuation_limit"
+SAID_OUT = (ResponseStatus.COMPLETED, ResponseStatus.INCOMPLETE)
 
 
 class Answers:
@@ -42,12 +43,12 @@ class Answers:
         self._scene = scene
         self._items = items
         self._ledger = ledger
-        self._say = AnswerProjection(scene, items, ledger)
+        self._calls = CallProjection(scene, items)
+        self._say = AnswerProjection(scene, items, ledger, self._calls)
         self._known: dict[str, Answer] = {}
         self._fading: list[Answer] = []
         self._postponed: deque[Callable[[], None]] = deque()
         self._resuming = False
-        self._unsaid_calls: list[FunctionCall] = []
         self.sounded = False
 
     # --- what is known ----------------------------------------------------------------------------------------
@@ -155,21 +156,17 @@ class Answers:
         self._say.audio(answer, data, words, () if mark is None else (mark,))
         return ""
 
-    def call(self, call: FunctionCall) -> None:
-        """The model calls a function: a response of its own.
+    def call(self, fact: FunctionCalled) -> None:
+        """The model calls a function (4.7).
 
-        Clients in `ga` know of one response at a time, and ask for the next as soon as one is done: there it follows the
-        answer it was made in.
+        With turns the client's `response.create` would come while the answer is active, and clients in `ga` know of one
+        response at a time: for both a call is said when the answer is over that it was made in.
         """
-        self._unsaid_calls.append(call)
-        if self._scene.strict or not self.alive:
-            self._say_calls()
-
-    def _say_calls(self) -> None:
-        calls, self._unsaid_calls = self._unsaid_calls, []
-        for call in () if self._scene.closing else calls:
-            response_id = self._scene.new_id("resp")
-            say_call(self._scene, self._items, response_id, call_item(response_id, call), call)
+        answer, native = self.alive.get(fact.key), self._scene.config.native
+        if answer is None or (native and self._scene.strict):
+            self._calls.say_response(fact.call)
+        elif native or answer.cut is None:
+            answer.calls.append(fact.call)
 
     # --- how an answer ends -----------------------------------------------------------------------------------
 
@@ -179,7 +176,7 @@ class Answers:
         if answer is None:
             return None
         ended = self._as_it_ended(answer, fact)
-        if ended.status in (ResponseStatus.COMPLETED, ResponseStatus.INCOMPLETE):
+        if ended.status in SAID_OUT:
             self._let_out(answer)
         answer.status = ended.status
         if ended.status is ResponseStatus.FAILED:
@@ -188,11 +185,22 @@ class Answers:
             self._say.listen(answer, ended.listen_reason)
         elif ended.reason == CONTINUATION_LIMIT and self._scene.config.native:
             self._say.listen(answer, CONTINUATION_LIMIT)
-        self._say.terminals(answer, ended)
+        self._say_last_words(answer, ended)
         self._fade(answer)
-        if not self.alive:
-            self._say_calls()
         return answer
+
+    def _say_last_words(self, answer: Answer, ended: ResponseEnded) -> None:
+        """The terminals, and the calls made in the answer: in `ga` they are further items of it.
+
+        A turn that was stopped or failed has called nothing; a model that decides by itself waits for its outputs.
+        """
+        scene, whole = self._scene, ended.status in SAID_OUT
+        calls = () if scene.closing or not (whole or scene.config.native) else tuple(answer.calls)
+        inside = calls if whole and not scene.strict else ()
+        self._say.terminals(answer, ended, inside)
+        place = answer.item.id
+        for call in calls[len(inside) :]:
+            place = self._calls.say_response(call, after=place, in_history=answer.item.in_history)
 
     def _as_it_ended(self, answer: Answer, fact: ResponseEnded) -> ResponseEnded:
         """What the client is told: an interruption we asked for wins over whatever the model said last."""

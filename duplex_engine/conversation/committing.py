@@ -175,7 +175,7 @@ class Committing:
         self._speech.stop()
         self._speech.finish(dropped=True)
         self.drop(self._pending.drop_sound())
-        self.native_owed = False
+        self.native_owed = self._pending.undelivered > 0
         if self._scene.config.native:
             self._scene.do(DropInput())
         if self._scene.config.turn_detection is not None:
@@ -212,7 +212,7 @@ class Committing:
             native_owed=self.native_owed,
             audio=bool(self._pending.turns),
             texts=bool(self._pending.texts) or self._needs_no_input(command),
-            text_turns=scene.capabilities.text_only_turns,
+            text_turns=scene.capabilities.text_only_turns or self._pending.undelivered > 0,
         )
 
     def _needs_no_input(self, command: CreateResponse) -> bool:

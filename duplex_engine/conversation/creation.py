@@ -12,7 +12,8 @@ from duplex_engine.audio.decode import InputDecoder
 from duplex_engine.audio.pcm import Samples, rms
 from duplex_engine.conversation.answers import Answers
 from duplex_engine.conversation.committing import Committing
-from duplex_engine.conversation.effects import Feed, Utterance
+from duplex_engine.conversation.effects import DeliverOutput, Feed, Utterance
+from duplex_engine.conversation.facts import FunctionOutput
 from duplex_engine.conversation.hearing import input_format
 from duplex_engine.conversation.items import ROOT, Item, Items
 from duplex_engine.conversation.pending import SAMPLE_BYTES, CommittedTurn, Pending
@@ -48,7 +49,7 @@ class Creation:
         self._check_pictures(item)
         sound = self._sound(command.audio)
         if item.type == "function_call_output":
-            self._check_output(item)
+            self._join_call(item)
         stored = bool(item.content) or item.type != "message" or item.role != "user"
         if not stored:
             self._say_added(self._items.last_id, item)
@@ -83,15 +84,25 @@ class Creation:
                 "item.content",
             )
 
-    def _check_output(self, item: Item) -> None:
+    def _join_call(self, item: Item) -> None:
+        """An output belongs to a call that has none yet: it is of the same function, and history if the call is."""
         call_id = item.call_id
-        known = {stored.call_id for stored in self._items if stored.type == "function_call"}
-        if call_id not in known:
+        calls = (stored for stored in self._items if stored.type == "function_call" and stored.call_id == call_id)
+        call = next(calls, None)
+        if call is None:
             raise ProtocolViolation("invalid_function_call_output", f"no call has the id {call_id!r}", "item.call_id")
         if any(stored.call_id == call_id for stored in self._items if stored.type == item.type):
             raise ProtocolViolation(
                 "invalid_function_call_output", f"the call {call_id!r} has its output already", "item.output"
             )
+        undelivered, limit = self._pending.undelivered, self._scene.limits.function_outputs
+        if self._scene.capabilities.native and undelivered >= limit:
+            raise ProtocolViolation(
+                "function_response_backlog",
+                f"{undelivered} outputs of functions wait for the model; the limit is {limit}",
+                "item.output",
+            )
+        item.name, item.in_history = call.name, call.in_history
 
     def _sound(self, parts: Sequence[AppendAudio]) -> Samples:
         """All audio parts that are not silent, at the model's rate. Raises ProtocolViolation `bad_audio` and others."""
@@ -146,9 +157,13 @@ class Creation:
         """What the next answer has to answer: user items, and the output a call was waiting for."""
         if item.message() is None:
             return
-        if item.type == "function_call_output" and self._scene.config.native:
+        output = item.type == "function_call_output"
+        if output and self._scene.capabilities.native:
+            self._pending.undelivered += 1
+            self._scene.do(DeliverOutput(FunctionOutput(item.call_id or "", item.name or "", item.words())))
+        if output and self._scene.config.native:
             self._committing.native_owed = True
-        elif item.role == "user" or item.type == "function_call_output":
+        elif output or item.role == "user":
             self._pending.texts[item.id] = None
 
     # --- delete, retrieve -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from duplex_engine.conversation.facts import FunctionOutput
 from duplex_engine.protocol.commands import ResponseOptions
 from duplex_engine.protocol.events import ServerEvent
 from duplex_engine.protocol.session_config import SessionConfig
@@ -51,7 +52,11 @@ class Utterance:
 
 @attrs.frozen(kw_only=True)
 class Message:
-    """One entry of the history as a model sees it: only what was really said and heard."""
+    """One entry of the history as a model sees it: only what was really said and heard.
+
+    A call is the assistant's, with a `call_id`, the function's `name`, and its arguments as the text; its output is the
+    tool's (role "tool"), with the same `call_id` and `name`.
+    """
 
     role: str
     text: str
@@ -128,8 +133,15 @@ class Feed:
 
 
 @attrs.frozen
+class DeliverOutput:
+    """Hand a function's output to a model that hears units, with the next one it takes."""
+
+    output: FunctionOutput
+
+
+@attrs.frozen
 class DropInput:
-    """Forget audio that was fed and not yet taken by the model."""
+    """Forget audio that was fed and not yet taken by the model. Outputs of functions stay."""
 
 
 @attrs.frozen
@@ -173,7 +185,18 @@ class PurgeOutput:
     response_id: str
 
 
-SyncEffect = Emit | Feed | DropInput | Overheard | OfferTurn | ResetDetector | RedoHearing | TrimJournal | PurgeOutput
+SyncEffect = (
+    Emit
+    | Feed
+    | DeliverOutput
+    | DropInput
+    | Overheard
+    | OfferTurn
+    | ResetDetector
+    | RedoHearing
+    | TrimJournal
+    | PurgeOutput
+)
 
 
 @attrs.frozen

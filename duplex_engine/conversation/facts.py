@@ -38,6 +38,15 @@ class FunctionCall:
 
 
 @attrs.frozen
+class FunctionOutput:
+    """What a call came to, as the client says it; `name`: the function that was called."""
+
+    call_id: str
+    name: str
+    output: str
+
+
+@attrs.frozen
 class ResponseOpened:
     """The plugin opened the response `key`. For an offered turn `key` is that turn's key, already announced."""
 
@@ -110,9 +119,17 @@ class UserHeard:
 
 @attrs.frozen
 class FunctionCalled:
-    """The model called a function, inside or outside a spoken response."""
+    """The model called a function. `key`: the answer it did that in, None: in none."""
 
     call: FunctionCall
+    key: ResponseKey | None = None
+
+
+@attrs.frozen
+class OutputsTaken:
+    """A model that hears units has taken `count` outputs of functions with the unit it took."""
+
+    count: int
 
 
 @attrs.frozen(kw_only=True)
@@ -131,5 +148,6 @@ Fact = (
     | ModelListened
     | UserHeard
     | FunctionCalled
+    | OutputsTaken
     | InputRefused
 )

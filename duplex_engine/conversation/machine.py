@@ -30,6 +30,7 @@ from duplex_engine.conversation.facts import (
     FunctionCalled,
     InputRefused,
     ModelListened,
+    OutputsTaken,
     ResponseAudio,
     ResponseEnded,
     ResponseOpened,
@@ -157,6 +158,7 @@ class Conversation:
             ModelListened: self._listened,
             UserHeard: self._committing.hear_user,
             FunctionCalled: self._call,
+            OutputsTaken: self._outputs_taken,
             InputRefused: self._refused,
         }
 
@@ -374,7 +376,10 @@ class Conversation:
 
     def _call(self, fact: FunctionCalled) -> None:
         if not self._scene.closing:
-            self._answers.call(fact.call)
+            self._answers.call(fact)
+
+    def _outputs_taken(self, fact: OutputsTaken) -> None:
+        self._pending.undelivered -= fact.count
 
     def _refused(self, fact: InputRefused) -> None:
         self._scene.complain(CodedError(fact.code, fact.message))

@@ -67,11 +67,15 @@ class CommittedTurn:
 
 
 class Pending:
-    """Everything that the next answer will answer. `texts`: ids of user items without sound."""
+    """Everything that the next answer will answer. `texts`: ids of user items without sound.
+
+    `undelivered`: outputs of functions that a model that hears units has not taken.
+    """
 
     def __init__(self) -> None:
         self.turns: list[CommittedTurn] = []
         self.texts: dict[str, None] = {}
+        self.undelivered = 0
 
     @property
     def samples(self) -> int:

@@ -19,7 +19,7 @@ from outcome import Error, Value
 from duplex_engine.audio.vad import SpeechDetector
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Message, Samples, Turn, Utterance
-from duplex_engine.conversation.facts import FunctionCall, TextMark, Usage
+from duplex_engine.conversation.facts import FunctionCall, FunctionOutput, TextMark, Usage
 from duplex_engine.protocol.capabilities import Capabilities
 from duplex_engine.protocol.session_config import SessionConfig
 
@@ -121,6 +121,7 @@ class AudioUnit:
     """Exactly one unit of input. `samples`: float32 mono (UnitFormat.samples,) at the model's rate.
 
     `silent`: continuation, no real input was there. `last`: the engine's bound on silence is reached, yield the turn.
+    `function_outputs`: what calls of the model came to since the unit before.
     """
 
     samples: Samples
@@ -128,6 +129,7 @@ class AudioUnit:
     force_listen: bool = False
     silent: bool = False
     last: bool = False
+    function_outputs: Sequence[FunctionOutput] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -180,7 +182,11 @@ class Response(Protocol):
         """
 
     async def call(self, function: FunctionCall) -> None:
-        """Ask the client to call a function."""
+        """Ask the client to call a function.
+
+        A native model gets the output with a unit. With turns the call is said when the answer ends, unless it was
+        stopped or failed; the output is in the history of a later turn.
+        """
 
     def yields(self, reason: str = "model_listen") -> None:
         """The model stops by deciding to listen: the response ends with a terminal listen."""
@@ -204,7 +210,10 @@ class Epoch(Protocol):
         """Borrow a slot of a worker for the block; waits for one. Raises LeaseLost when none comes in time."""
 
     async def next_unit(self, *, continuing: bool = False) -> AudioUnit:
-        """The next unit of input. `continuing`: if none is there when it is due, a unit of silence (6.7)."""
+        """The next unit of input. `continuing`: if none is there when it is due, a unit of silence (6.7).
+
+        Outputs of functions ride on it; when one waits, silence is due even without `continuing`.
+        """
 
     async def next_turn(self) -> Turn:
         """The next committed turn that wants an answer."""

@@ -20,7 +20,7 @@ from duplex_engine.actors.worker import Worker
 from duplex_engine.audio.intake import UnitIntake
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Message, Turn
-from duplex_engine.conversation.facts import Fact
+from duplex_engine.conversation.facts import Fact, FunctionOutput
 from duplex_engine.model_plugins.contract import (
     EpochCause,
     HostKind,
@@ -213,6 +213,7 @@ class RememberingFloor:
     native: bool = True
     hears_units: bool = False
     lead_s: float | None = None
+    outputs: list[FunctionOutput] = attrs.Factory(list)
     said: list[tuple[float, Fact]] = attrs.Factory(list)
     units_taken: int = 0
 

@@ -19,7 +19,9 @@ from duplex_engine.actors.epoch import Epoch
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Turn, Utterance
 from duplex_engine.conversation.facts import (
+    FunctionOutput,
     ModelListened,
+    OutputsTaken,
     ResponseAudio,
     ResponseEnded,
     ResponseOpened,
@@ -390,3 +392,67 @@ async def test_listening_and_hearing_are_told(autojump_clock: MockClock) -> None
 def feed(epoch: Epoch, floor: RememberingFloor, units: float, **marks: object) -> None:
     floor.intake.push(np.zeros(round(units * UNIT.samples), np.float32), **marks)  # type: ignore[arg-type]
     epoch.fed()
+
+
+# --- outputs of functions -----------------------------------------------------------------------------------------
+
+
+def output(number: int) -> FunctionOutput:
+    return FunctionOutput(f"call_{number}", "look", str(number))
+
+
+async def collect(epoch: Epoch, taken: list[tuple[float, AudioUnit]]) -> None:
+    while True:
+        unit = await epoch.next_unit()
+        taken.append((trio.current_time(), unit))
+
+
+async def test_outputs_ride_on_the_next_unit_of_sound(autojump_clock: MockClock) -> None:
+    taken: list[tuple[float, AudioUnit]] = []
+    floor = RememberingFloor()
+    async with conversing(lambda epoch: collect(epoch, taken), floor) as (epoch, _):
+        await trio.sleep(1.0)
+        floor.outputs += [output(1), output(2)]
+        floor.intake.push(np.zeros(2 * UNIT.samples, np.float32))
+        epoch.fed()
+        await trio.sleep(5.0)
+    assert [(unit.silent, list(unit.function_outputs)) for _, unit in taken] == [
+        (False, [output(1), output(2)]),
+        (False, []),
+    ]
+    assert floor.facts(OutputsTaken) == [OutputsTaken(2)]
+    assert floor.outputs == []
+
+
+async def test_an_output_is_worth_a_unit_of_silence_and_spoils_no_sound(autojump_clock: MockClock) -> None:
+    taken: list[tuple[float, AudioUnit]] = []
+    floor = RememberingFloor()
+    async with conversing(lambda epoch: collect(epoch, taken), floor) as (epoch, _):
+        floor.intake.push(np.ones(3 * UNIT.samples // 2, np.float32))
+        epoch.fed()
+        await trio.sleep(1.0)
+        floor.outputs.append(output(1))
+        epoch.fed()
+        await trio.sleep(1.0)
+        floor.intake.push(np.ones(UNIT.samples // 2, np.float32))
+        epoch.fed()
+        await trio.sleep(1.0)
+    assert [(at, unit.silent, len(unit.function_outputs)) for at, unit in taken] == [
+        (0.0, False, 0),
+        (1.0, True, 1),
+        (2.0, False, 0),
+    ]
+    assert taken[-1][1].samples.all(), "the unit that was begun is not cut by the silence"
+
+
+async def test_a_new_epoch_gets_the_outputs_that_the_old_one_did_not_take(autojump_clock: MockClock) -> None:
+    taken: list[tuple[float, AudioUnit]] = []
+    floor = RememberingFloor()
+    async with conversing(listen_for_ever, floor) as (epoch, _):
+        floor.outputs.append(output(1))
+        epoch.fed()
+        await trio.sleep(1.0)
+        await epoch.end("client_cancelled")
+    async with conversing(lambda epoch: collect(epoch, taken), floor):
+        await trio.sleep(1.0)
+    assert [list(unit.function_outputs) for _, unit in taken] == [[output(1)]]

@@ -65,7 +65,7 @@ async def test_an_answer_is_opened_said_and_ended(autojump_clock: MockClock) -> 
         ResponseOpened(key),
         ResponseAudio(key, sound(0.1), "hello ", TextMark(6, 100)),
         ResponseText(key, "world"),
-        FunctionCalled(FunctionCall("wave", "{}", "call-1")),
+        FunctionCalled(FunctionCall("wave", "{}", "call-1"), key),
         ResponseEnded(key=key, status=ResponseStatus.COMPLETED, reason="stop"),
     ]
 

@@ -31,6 +31,18 @@ TERMINAL_ORDER = [
     "rate_limits.updated",
 ]
 
+# What a call says when it is an item of the answer it was made in (`ga`): after the answer's own item is done.
+OWN_ITEM_DONE = TERMINAL_ORDER.index("conversation.item.done")
+FURTHER_ITEM = {
+    "conversation.item.added",
+    "conversation.item.created",
+    "response.output_item.added",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
+    "response.output_item.done",
+    "conversation.item.done",
+}
+
 
 @attrs.define
 class Watch:
@@ -109,6 +121,9 @@ class Watch:
                 self.ending = (event.response_id, TERMINAL_ORDER.index(event.TYPE))
             return
         response_id, place = self.ending
+        if place == OWN_ITEM_DONE and event.TYPE in FURTHER_ITEM:
+            assert getattr(event, "response_id", response_id) == response_id
+            return
         assert event.TYPE in TERMINAL_ORDER, f"{event} among the terminals of {response_id}"
         assert getattr(event, "response_id", response_id) == response_id
         assert TERMINAL_ORDER.index(event.TYPE) > place, f"{event} out of order"

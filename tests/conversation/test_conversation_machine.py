@@ -318,7 +318,7 @@ class ConversationMachine(RuleBasedStateMachine):
                     ModelListened("buffering"),
                     UserHeard("what was said", turn, True),
                     UserHeard("what", turn, False),
-                    FunctionCalled(FunctionCall("look", "{}", f"call_{self.serial}")),
+                    FunctionCalled(FunctionCall("look", "{}", f"call_{self.serial}"), turn),
                     InputRefused(code="runtime_append_failed", message="no"),
                 ]
             )

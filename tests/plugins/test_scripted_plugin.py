@@ -19,6 +19,7 @@ from duplex_engine.conversation.effects import Message, Turn
 from duplex_engine.conversation.facts import (
     Fact,
     FunctionCalled,
+    FunctionOutput,
     ModelListened,
     ResponseAudio,
     ResponseEnded,
@@ -46,6 +47,7 @@ class OpenFloor:
     hears_units: bool = False
     limits: SessionLimits = LIMITS
     lead_s: float | None = None
+    outputs: list[FunctionOutput] = attrs.Factory(list)
     facts: list[tuple[float, Fact]] = attrs.Factory(list)
     messages: Sequence[Message] = ()
 

@@ -1,4 +1,4 @@
-"""Ordinary turns: push-to-talk, detected ends of speech, and calls of functions."""
+"""Ordinary turns: push-to-talk and detected ends of speech."""
 
 from duplex_engine.testing.rig import open_rig
 from duplex_engine.testing.schedules import explore
@@ -48,21 +48,6 @@ async def test_a_response_is_told_in_its_order() -> None:
             "response.done",
             "rate_limits.updated",
         ]
-
-
-@explore
-async def test_a_function_is_called_in_a_response_of_its_own() -> None:
-    async with open_rig(mode="turn", script='call look_up {"city": "Oslo"}; speak "I will see" for 0.4') as rig:
-        async with rig.caller() as caller:
-            await caller.appends(1.0)
-            await caller.commits()
-            call = await caller.hears("response.function_call_arguments.done", name="look_up")
-            assert call["arguments"] == '{"city": "Oslo"}'
-            await caller.hears("response.done", response_id=call["response_id"])
-            answer = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
-            await caller.sends("conversation.item.create", item=answer)
-            await caller.hears("conversation.item.done")
-            await caller.hears("response.done", status="completed")
 
 
 @explore

@@ -199,6 +199,10 @@ def picture(url: str) -> dict[str, Any]:
 
 SPEAK = {"type": "input_audio_buffer.append", "audio": SPEECH}
 COMMIT = {"type": "input_audio_buffer.commit", "response_create": True}
+SEND_OUTPUT = {
+    "type": "conversation.item.create",
+    "item": {"type": "function_call_output", "call_id": "call_7_1", "output": ""},
+}
 ASK: tuple[Step, ...] = (SPEAK, COMMIT, "response.created")
 TURN: tuple[Step, ...] = (*ASK, "response.done")
 WAIT_FOR_WORD: tuple[Step, ...] = (
@@ -210,6 +214,8 @@ WAIT_FOR_WORD: tuple[Step, ...] = (
 TYPE = {"type": "conversation.item.create", "item": {"content": [{"type": "input_text", "text": "Hi"}]}}
 JPEG = base64.b64encode(b"\xff\xd8\xff\xe0").decode()
 NATIVE = {"extra_body": {"auto_response": True}}
+CALLS = 'call f; call f; wait 1; forever { listen 5; speak "still here" for 0.8 }'
+CALLING = {"extra_body": {"auto_response": True, "mark": 7, "script": CALLS}}
 RESUME = {"session_id": "duplex-1", "resume_token": "t", "last_received_server_event_seq": 0}
 
 
@@ -270,6 +276,16 @@ TABLE: list[Row] = [
     turn("missing_item_id", "item_id", say("conversation.item.delete")),
     turn("item_not_found", "item_id", say("conversation.item.retrieve", item_id="none")),
     turn("invalid_function_call_output", "item.call_id", item(type="function_call_output", call_id="x", output="")),
+    Row(
+        "function_response_backlog",
+        "item.output",
+        item(type="function_call_output", call_id="call_7_2", output=""),
+        type=RATE,
+        plugin=native,
+        session=CALLING,
+        limits=SessionLimits(function_outputs=1),
+        before=[SPEAK, "response.done", "response.done", SEND_OUTPUT],
+    ),
     # opening and admission
     door("config_timeout"),
     door("invalid_json", None, text("{")),
@@ -366,7 +382,7 @@ NOT_YET: dict[str, str] = {
             *("prefill_unavailable", "model_path_unavailable", "ref_audio_required", "unsupported_ref_audio_path"),
             *("unsupported_nemotron_duplex_mode", "invalid_sliding_window_config", "instructions_update_unsupported"),
             *("persona_update_unsupported", "voice_update_unsupported", "sliding_window_update_unsupported"),
-            *("function_response_backlog", "nemotron_function_call_parse_error"),
+            "nemotron_function_call_parse_error",
         ),
         _OTHER_MODELS,
     ),

@@ -9,9 +9,10 @@ from typing import Any, Final
 import attrs
 
 from duplex_engine.conversation.answer import Answer
-from duplex_engine.conversation.facts import ResponseEnded, ResponseStatus, TextMark, Usage
+from duplex_engine.conversation.facts import FunctionCall, ResponseEnded, ResponseStatus, TextMark
 from duplex_engine.conversation.items import Items
 from duplex_engine.conversation.playback import Ledger
+from duplex_engine.conversation.projection.functions import CallProjection, usage_object
 from duplex_engine.conversation.projection.session import text_map
 from duplex_engine.conversation.scene import Scene
 from duplex_engine.protocol.events import (
@@ -60,6 +61,7 @@ class AnswerProjection:
     scene: Scene
     items: Items
     ledger: Ledger
+    calls: CallProjection
 
     # --- start ------------------------------------------------------------------------------------------------
 
@@ -134,8 +136,8 @@ class AnswerProjection:
         """The model stops by deciding to listen; terminals follow."""
         self.scene.say(listen_event(self.scene, reason, response_id=answer.id))
 
-    def terminals(self, answer: Answer, ended: ResponseEnded) -> None:
-        """Steps 1 to 8 of 4.4. The answer's `status` has been set."""
+    def terminals(self, answer: Answer, ended: ResponseEnded, calls: Sequence[FunctionCall] = ()) -> None:
+        """Steps 1 to 8 of 4.4; `calls` are further items of the answer. Its `status` has been set."""
         scene = self.scene
         if not scene.strict and ended.status is ResponseStatus.COMPLETED and ended.reason == OUT_OF_TOKENS:
             ended = attrs.evolve(ended, status=ResponseStatus.INCOMPLETE, reason="max_output_tokens")
@@ -145,8 +147,11 @@ class AnswerProjection:
         item = answer.item.to_wire()
         scene.say(OutputItemDone(response_id=answer.id, item=item))
         scene.say(ItemDone(previous_item_id=self.items.before(answer.item.id), item=item))
+        output: list[JsonObject] = [item]
+        for call in calls:
+            output.append(self.calls.say_further_item(call, answer.id, len(output), output[-1]))
         details = None if ended.yielded else _status_details(ended, strict=scene.strict)
-        response = self._response(answer, ended.status.value, details, (item,), ended)
+        response = self._response(answer, ended.status.value, details, output, ended)
         scene.say(ResponseDone(response_id=answer.id, response=response))
         scene.say(RateLimitsUpdated())
 
@@ -263,19 +268,3 @@ def _part(answer: Answer, text: str) -> JsonObject:
 
 def _marks(marks: Sequence[TextMark]) -> list[JsonObject]:
     return [{"text_chars": mark.text_chars, "audio_end_ms": mark.audio_end_ms} for mark in marks]
-
-
-def usage_object(usage: Usage) -> JsonObject:
-    """What an answer cost, as `response.done` says it."""
-    inputs, outputs = usage.input_text + usage.input_audio, usage.output_text + usage.output_audio
-    return {
-        "total_tokens": inputs + outputs,
-        "input_tokens": inputs,
-        "output_tokens": outputs,
-        "input_token_details": {
-            "text_tokens": usage.input_text,
-            "audio_tokens": usage.input_audio,
-            "cached_tokens": usage.input_cached,
-        },
-        "output_token_details": {"text_tokens": usage.output_text, "audio_tokens": usage.output_audio},
-    }

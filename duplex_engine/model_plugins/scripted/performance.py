@@ -9,7 +9,7 @@ again.
 """
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 
 import attrs
@@ -21,6 +21,8 @@ from duplex_engine.errors import CodedError, LeaseLost, StepFailed
 from duplex_engine.model_plugins.contract import AudioUnit, Epoch, EpochCause, Lease, Response
 from duplex_engine.model_plugins.scripted.options import ScriptedOptions, ScriptedPlan
 from duplex_engine.model_plugins.scripted.script import (
+    HANDOVERS,
+    Await,
     Call,
     Crash,
     Fail,
@@ -47,7 +49,8 @@ class ScriptedFailure(CodedError):
 class Memory:
     """What a session keeps across epochs: its mark, its place in the script, how many answers it gave, its slowness.
 
-    `context`: units of sound in the context of this epoch.
+    `context`: units of sound in the context of this epoch. `calls`: how many it made. `open_calls`: those without an
+    output. `output`: the newest.
     """
 
     mark: int
@@ -56,12 +59,30 @@ class Memory:
     answers: int = 0
     slowness: float = 0.0
     context: int = 0
+    calls: int = 0
+    open_calls: set[str] = attrs.Factory(set)
+    output: str = ""
 
     def begin(self, script: Script, cause: EpochCause) -> None:
         """An epoch begins: a fresh context begins the script."""
         self.context = 0
         if not self.begun or cause is EpochCause.INTERRUPTED:
             self.begun, self.story = True, Storyline(script)
+            self.open_calls.clear()
+
+    def new_call(self, mark: int) -> str:
+        """A name for one more call of the session with this mark."""
+        self.calls += 1
+        call_id = f"call_{mark}_{self.calls}"
+        self.open_calls.add(call_id)
+        return call_id
+
+    def learn_outputs(self, outputs: Iterable[tuple[str | None, str]]) -> None:
+        """What calls came to, as pairs of `call_id` and output; calls of an older context are over."""
+        for call_id, output in outputs:
+            if call_id in self.open_calls:
+                self.open_calls.remove(call_id)
+                self.output = output
 
 
 @attrs.frozen(eq=False)
@@ -85,6 +106,7 @@ class Stage:
         self._plan = epoch.plan
         self._memory = epoch.memory
         self._options = options
+        self._answers_output = False  # the unit taken last brought what was awaited, and nobody has answered it
         self._mark = self._memory.mark if self._plan.mark is None else self._plan.mark
 
     # --- natively -----------------------------------------------------------------------------------------------
@@ -95,6 +117,8 @@ class Stage:
             match statement:
                 case Listen(count=units):
                     await self._listen(units)
+                case Await():
+                    await self._await_outputs()
                 case Speak() | Call():
                     await self._answer_by_itself(statement)
                 case Fail() | Hang() | Crash():
@@ -107,16 +131,30 @@ class Stage:
     async def _listen(self, units: float) -> None:
         heard = 0
         while heard < units:
-            await self._next_unit(continuing=False)
+            await self._next_unit()
             await self._epoch.listen()
             heard += 1
+
+    async def _await_outputs(self) -> None:
+        while self._memory.open_calls:
+            await self._next_unit()
+            self._answers_output = not self._memory.open_calls
+            if not self._answers_output:
+                await self._epoch.listen()
+
+    async def _next_unit(self, *, continuing: bool = False) -> AudioUnit:
+        unit = await self._epoch.next_unit(continuing=continuing)
+        self._remember(1)
+        self._memory.learn_outputs((output.call_id, output.output) for output in unit.function_outputs)
+        return unit
 
     async def _answer_by_itself(self, first: Speak | Call) -> None:
         with suppress(ScriptedFailure, StepFailed):  # told to the client when the response ended; the context is sound
             try:
                 async with self._lease() as lease:
-                    while (await self._next_unit(continuing=True)).force_listen:
+                    while not self._answers_output and (await self._next_unit(continuing=True)).force_listen:
                         await self._epoch.listen()
+                    self._answers_output = False
                     async with self._epoch.response() as response:
                         await self._go_on(first, self._begin(lease, response, lambda: self._take_unit(response)))
             finally:
@@ -132,15 +170,10 @@ class Stage:
             return True
         return False
 
-    async def _next_unit(self, *, continuing: bool) -> AudioUnit:
-        unit = await self._epoch.next_unit(continuing=continuing)
-        self._remember(1)
-        return unit
-
     async def _go_on(self, statement: Statement, answer: _Answer) -> None:
         while await self._perform(statement, answer):
             following = self._memory.story.peek()
-            if following is None or isinstance(following, Speak | Listen):
+            if following is None or isinstance(following, HANDOVERS):
                 return
             self._memory.story.take()
             statement = following
@@ -150,13 +183,15 @@ class Stage:
     async def answer(self, turn: Turn, response: Response) -> None:
         """Play the next answer of the script: up to the next `speak`, and what belongs to it."""
         story = self._memory.story
+        said_by_tools = (message for message in turn.history if message.role == "tool")
+        self._memory.learn_outputs((message.call_id, message.text) for message in said_by_tools)
         try:
             await self._think()
             async with self._lease() as lease:
                 answer = self._begin(lease, response, self._say_one_more, turn)
                 self._remember(math.ceil(_samples(turn) / (self._options.input_rate_hz * self._options.unit_s)))
                 spoken = False
-                while (statement := story.peek()) is not None and not isinstance(statement, Listen):
+                while (statement := story.peek()) is not None and not isinstance(statement, Listen | Await):
                     if spoken and isinstance(statement, Speak):
                         return
                     spoken = spoken or isinstance(statement, Speak)
@@ -171,9 +206,11 @@ class Stage:
         return True
 
     async def _think(self) -> None:
-        while isinstance(pause := self._memory.story.peek(), Listen) and not math.isinf(pause.count):
-            self._memory.story.take()
-            await trio.sleep(pause.count)
+        story = self._memory.story
+        while isinstance(pause := story.peek(), Listen | Await) and pause != Listen(math.inf):
+            story.take()
+            if isinstance(pause, Listen):
+                await trio.sleep(pause.count)
 
     # --- the context --------------------------------------------------------------------------------------------
 
@@ -203,8 +240,7 @@ class Stage:
                 answer.response.yields()
                 return False
             case Call(name=name, arguments=arguments):
-                call_id = f"call_{self._mark}_{answer.number}_{name}"
-                await answer.response.call(FunctionCall(name, arguments, call_id))
+                await answer.response.call(FunctionCall(name, arguments, self._memory.new_call(self._mark)))
             case Fail() | Hang() | Crash():
                 await self._go_wrong(statement, answer.lease)
             case _:
@@ -230,7 +266,7 @@ class Stage:
         if "{history}" in text:
             said = " | ".join(f"{message.role}: {message.text}" for message in self._epoch.history)
             text = text.replace("{history}", said)
-        return text.replace("{instructions}", self._plan.instructions)
+        return text.replace("{instructions}", self._plan.instructions).replace("{output}", self._memory.output)
 
     async def _aside(self, statement: Statement, turn: Turn | None) -> None:
         match statement:

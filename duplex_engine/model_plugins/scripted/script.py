@@ -13,6 +13,7 @@ A statement ends at `;`, at the end of its line or at the end of its block; `#` 
 `wait SECONDS`              do nothing
 `hear "text"`               recognise these words in what the user says
 `call NAME [{json}]`        ask the client to call a function
+`await`                     go on when the outputs of all calls are there (native); turn mode: with the next turn
 `yield`                     end the answer by deciding to listen
 `fail ["message"]`          the worker cannot compute this item; `fail CODE "message"`: a failure with this error code
 `hang`                      the worker's step never ends
@@ -21,7 +22,8 @@ A statement ends at `;`, at the end of its line or at the end of its block; `#` 
 `repeat N { ... }`          play the block N times; `forever { ... }`: always
 ==========================  =========================================================================================
 
-`{instructions}` and `{history}` in a spoken text stand for the session's instructions and for what was said so far.
+`{instructions}`, `{history}` and `{output}` in a spoken text stand for the session's instructions, for what was said so
+far, and for the newest output of a function.
 """
 
 import json
@@ -79,6 +81,11 @@ class Call:
 
 
 @attrs.frozen
+class Await:
+    """Until the outputs of all calls are there."""
+
+
+@attrs.frozen
 class Yield:
     pass
 
@@ -114,9 +121,9 @@ class Repeat:
     body: "Script"
 
 
-Statement = Speak | Listen | Wait | Hear | Call | Yield | Fail | Hang | Crash | Slow
+Statement = Speak | Listen | Wait | Hear | Call | Await | Yield | Fail | Hang | Crash | Slow
 Script = tuple[Statement | Repeat, ...]
-HANDOVERS = (Speak, Listen)
+HANDOVERS = (Speak, Listen, Await)
 """Statements that begin something new; all others belong to the answer before them."""
 
 
@@ -308,7 +315,7 @@ def _forever(reader: _Reader) -> Repeat:
 
 
 def hands_over(script: Sequence[Statement | Repeat]) -> bool:
-    """Whether a speak or a listen is played in this script."""
+    """Whether something that hands over is played in this script."""
     return any(
         hands_over(part.body) and part.times > 0 if isinstance(part, Repeat) else isinstance(part, HANDOVERS)
         for part in script
@@ -330,6 +337,7 @@ _GRAMMAR: dict[str, Callable[[_Reader], Statement | Repeat]] = {
     "wait": lambda reader: Wait(reader.number("a number of seconds")),
     "hear": lambda reader: Hear(reader.text("the words in quotes")),
     "call": _call,
+    "await": lambda reader: Await(),
     "yield": lambda reader: Yield(),
     "fail": _fail,
     "hang": lambda reader: Hang(),
