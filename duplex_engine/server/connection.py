@@ -1,6 +1,7 @@
 """One client connection, from its first byte to its last: HTTP requests, and perhaps a WebSocket in the end.
 
-Owns the crash containment of a connection. Never looks into a message: a WebSocket is a `Call` (`call.py`).
+Owns the crash containment of a connection. Never looks into a message: a WebSocket is a `Call` (`call.py`), a chat
+request is served by `chat/service.py`, plain pages are in `routes.py`.
 """
 
 from functools import partial
@@ -12,6 +13,7 @@ from duplex_engine.actors.supervisor import contain
 from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.handshake import pick_subprotocol
 from duplex_engine.server.call import Call
+from duplex_engine.server.chat.service import CHAT_PATH, serve_chat
 from duplex_engine.server.http1 import HttpConnection, HttpLimits, Request
 from duplex_engine.server.reception import Reception
 from duplex_engine.server.routes import Answer, answer, refuse_upgrade
@@ -40,6 +42,9 @@ async def _answer_requests(reception: Reception, stream: trio.abc.Stream) -> Non
     while (request := await http.next_request()) is not None:
         if request.wants_websocket:
             reply = refuse_upgrade(reception, request) or await _become_websocket(reception, stream, request)
+        elif request.path == CHAT_PATH:
+            await serve_chat(reception, http, request)
+            continue
         else:
             reply = answer(reception, request)
         if reply is None:

@@ -1,7 +1,8 @@
-"""HTTP/1.1 on a client's stream: requests in, plain answers out, until one of them asks to become a WebSocket.
+"""HTTP/1.1 on a client's stream: requests in, answers out, whole or part by part, until one asks to become a WebSocket.
 
 Owns the limits on a request and the manners of a kept-alive connection. Never knows a route, and never opens a
-WebSocket: a request that wants one is handed on together with every byte read after it.
+WebSocket: a request that wants one is handed on together with every byte read after it. A body is read only by whoever
+wants it, so that a caller who may not ask does not have to be listened to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,24 +13,39 @@ import attrs
 import h11
 import trio
 
+from duplex_engine.errors import DuplexError
 from duplex_engine.server.byte_io import byte_io, linger
 
 Headers = Sequence[tuple[bytes, bytes]]
+WRITE_BYTES = 256 * 1024
+"""What has to be taken within one write deadline: the time for an answer grows with its length."""
+
+
+@attrs.define(eq=False)
+class BodyRefused(DuplexError):
+    """The body of a request was too long (413), too slow (408) or no valid HTTP (400)."""
+
+    status: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.message}"
 
 
 @attrs.frozen(kw_only=True)
 class HttpLimits:
-    """Bounds of one request: bytes of head and body, seconds to read it and to write the answer."""
+    """Bounds of one request: bytes of head and body, seconds to read each of them, and to write a piece of the answer."""
 
     head_bytes: int = 64 * 1024
-    body_bytes: int = 16 * 1024 * 1024
+    body_bytes: int = 15 * 1024 * 1024
     read_s: float = 10.0
+    body_s: float = 60.0
     write_s: float = 10.0
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Request:
-    """One request, read completely. Its printed form leaves out whatever may hold a credential.
+    """The head of one request. Its printed form leaves out whatever may hold a credential.
 
     `path`: without the query, percent escapes as sent. `query`: decoded, the first of repeated names wins. `headers`:
     names in lower case. `trailing`: bytes read behind a request that wants to become a WebSocket.
@@ -40,13 +56,22 @@ class Request:
     target: str = attrs.field(repr=False)
     query: Mapping[str, str] = attrs.field(repr=False)
     headers: Headers = attrs.field(repr=False)
-    body: bytes = attrs.field(default=b"", repr=False)
     trailing: bytes = attrs.field(default=b"", repr=False)
 
     def header(self, name: str) -> str | None:
         """All values of a header, joined as the standard says; None when it is absent. `name` in lower case."""
         values = [value.decode("latin-1") for key, value in self.headers if key == name.encode()]
         return ", ".join(values) if values else None
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows the head."""
+        return self.header("transfer-encoding") is not None or self.body_bytes > 0
+
+    @property
+    def body_bytes(self) -> int:
+        """How long the body is, as far as the head says; 0 when it does not."""
+        return int(self.header("content-length") or 0)
 
     @property
     def wants_websocket(self) -> bool:
@@ -68,11 +93,12 @@ class HttpConnection:
         self._limits = limits
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
         self._method = b""
+        self._declared_bytes = 0
 
     async def next_request(self) -> Request | None:
         """The next request; None when there will be none: the peer left, was too slow, or sent no valid HTTP.
 
-        A peer that can still listen has been told why (400, 408, 413, 431) before None is returned.
+        A peer that can still listen has been told why (400, 408, 431) before None is returned.
         """
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
@@ -88,21 +114,75 @@ class HttpConnection:
             await self._refuse(status, reason)
         return None
 
+    async def read_body(self) -> bytes:
+        """The body of the request read last; b"" when it has none. Raises BodyRefused; answering then ends the connection.
+
+        A peer that is gone before the end of its body raises it too (400).
+        """
+        if self._http.their_state is not h11.SEND_BODY:
+            return b""
+        with trio.move_on_after(self._limits.body_s):
+            try:
+                return await self._read_body()
+            except h11.RemoteProtocolError as error:
+                raise BodyRefused(error.error_status_hint, str(error)) from None
+        raise BodyRefused(HTTPStatus.REQUEST_TIMEOUT, f"no complete body within {self._limits.body_s:g} s")
+
     async def respond(
         self, status: int, body: bytes = b"", *, content_type: str = "application/json", headers: Headers = ()
     ) -> None:
-        """Answer the request read last. A peer that is gone, or takes nothing, simply has no further request."""
-        head = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body)), *headers]
-        answer = self._http.send(h11.Response(status_code=status, headers=head, reason=_reason(status))) or b""
+        """Answer the request read last. A peer that is gone, or takes nothing, simply has no further request.
+
+        Whoever answers without having read the body ends the connection.
+        """
+        ending = CLOSE in headers or self._unfinished
+        answer = self._head(status, content_type, [(b"content-length", b"%d" % len(body)), *headers])
         if body and self._method != b"HEAD":
             answer += self._http.send(h11.Data(data=body)) or b""
         answer += self._http.send(h11.EndOfMessage()) or b""
-        await self._send(answer)
+        if await self._send(answer) and ending:
+            await linger(self._io)
+
+    # --- answers of many parts ------------------------------------------------------------------------------------
+
+    async def begin(self, status: int, content_type: str, headers: Headers = ()) -> bool:
+        """Begin an answer whose length is not known; false when the peer is gone or takes nothing."""
+        return await self._send(self._head(status, content_type, headers))
+
+    async def send_part(self, data: bytes) -> bool:
+        """Send more of the answer that was begun; false when the peer is gone or takes nothing."""
+        if self._http.our_state is not h11.SEND_BODY:
+            return False
+        return await self._send(self._http.send(h11.Data(data=data)) or b"")
+
+    async def end(self) -> bool:
+        """The answer that was begun is complete; false when the peer is gone or takes nothing."""
+        if self._http.our_state is not h11.SEND_BODY:
+            return False
+        return await self._send(self._http.send(h11.EndOfMessage()) or b"")
+
+    async def until_gone(self) -> None:
+        """Return once the peer has closed its side; to be cancelled when its answer is complete.
+
+        A further request that it sends meanwhile is kept. Beyond the size of a head nothing is read, and then nothing
+        is noticed either.
+        """
+        while len(self._http.trailing_data[0]) <= self._limits.head_bytes:
+            data = await self._io.receive()
+            self._http.receive_data(data)
+            if not data:
+                return
+        await trio.sleep_forever()
 
     @property
     def _begun(self) -> bool:
         """Whether the peer has sent any of the request that is waited for."""
         return self._http.their_state is not h11.IDLE or bool(self._http.trailing_data[0])
+
+    @property
+    def _unfinished(self) -> bool:
+        """Whether the request read last did not come to its end."""
+        return self._http.their_state in (h11.SEND_BODY, h11.ERROR)
 
     async def _read_request(self) -> Request | None:
         self._method = b""
@@ -110,28 +190,28 @@ class HttpConnection:
         if not isinstance(event, h11.Request):
             return None
         self._method = event.method
-        body: list[bytes] = []
-        room = self._limits.body_bytes
-        while isinstance(part := await self._next_event(), h11.Data):
-            room -= len(part.data)
-            if room < 0:
-                limit = self._limits.body_bytes
-                raise h11.RemoteProtocolError(f"a body may be at most {limit} bytes long", error_status_hint=413)
-            body.append(bytes(part.data))
-        return self._request(event, b"".join(body))
-
-    def _request(self, event: h11.Request, body: bytes) -> Request:
-        target = event.target.decode("ascii")
-        path, _, query = target.partition("?")
-        request = Request(
-            method=event.method.decode("ascii"),
-            path=path,
-            target=target,
-            query=dict(reversed(parse_qsl(query, keep_blank_values=True))),
-            headers=tuple((bytes(name), bytes(value)) for name, value in event.headers),
-            body=body,
-        )
+        request = _request(event)
+        self._declared_bytes = request.body_bytes
+        if not request.has_body:
+            await self._next_event()
+        elif request.wants_websocket:
+            raise h11.RemoteProtocolError("an upgrade has no body")
         return attrs.evolve(request, trailing=self._http.trailing_data[0]) if request.wants_websocket else request
+
+    async def _read_body(self) -> bytes:
+        body: list[bytes] = []
+        self._check_length(self._declared_bytes)
+        length = 0
+        while isinstance(part := await self._next_event(), h11.Data):
+            length += len(part.data)
+            self._check_length(length)
+            body.append(bytes(part.data))
+        return b"".join(body)
+
+    def _check_length(self, length: int) -> None:
+        limit = self._limits.body_bytes
+        if length > limit:
+            raise BodyRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may be at most {limit} bytes long")
 
     async def _next_event(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -142,18 +222,45 @@ class HttpConnection:
 
     async def _refuse(self, status: int, reason: str) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self.respond(status, reason.encode(), content_type="text/plain", headers=[(b"connection", b"close")])
-            await linger(self._io)
+            await self.respond(status, reason.encode(), content_type="text/plain", headers=[CLOSE])
 
-    async def _send(self, data: bytes) -> None:
+    def _head(self, status: int, content_type: str, headers: Headers) -> bytes:
+        head = [(b"content-type", content_type.encode()), *headers]
+        if self._unfinished and CLOSE not in headers:
+            head.append(CLOSE)
+        return self._http.send(h11.Response(status_code=status, headers=head, reason=_reason(status))) or b""
+
+    async def _send(self, data: bytes) -> bool:
+        for start in range(0, len(data), WRITE_BYTES):
+            if not await self._send_piece(memoryview(data)[start : start + WRITE_BYTES]):
+                # What followed half an answer could not be read.
+                self._http.send_failed()
+                return False
+        return True
+
+    async def _send_piece(self, piece: memoryview) -> bool:
         with trio.move_on_after(self._limits.write_s):
             try:
-                await self._io.send_all(data)
-                return
+                await self._io.send_all(piece)
+                return True
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass
-        # What followed half an answer could not be read.
-        self._http.send_failed()
+        return False
+
+
+CLOSE = (b"connection", b"close")
+
+
+def _request(event: h11.Request) -> Request:
+    target = event.target.decode("ascii")
+    path, _, query = target.partition("?")
+    return Request(
+        method=event.method.decode("ascii"),
+        path=path,
+        target=target,
+        query=dict(reversed(parse_qsl(query, keep_blank_values=True))),
+        headers=tuple((bytes(name), bytes(value)) for name, value in event.headers),
+    )
 
 
 def _names(header: str | None) -> tuple[str, ...]:

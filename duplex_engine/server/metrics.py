@@ -75,6 +75,7 @@ class Metrics:
         self._refused = self._counter("refused", "Sessions and input refused, by error code.", "reason")
         self._resumes = self._counter("resumes", "Attempts to take a session over, by outcome.", "outcome")
         self._dropped = self._counter("dropped", "Output thrown away before anybody heard it.", "reason")
+        self._chats = self._counter("chat_requests", "Chat requests, by what became of them.", "outcome")
         self._lost = self._counter("worker_losses", "Ends of a worker's device program.", "worker")
         self._restarts = self._counter("worker_restarts", "Restarts of a worker's device program.", "worker")
 
@@ -108,6 +109,10 @@ class Metrics:
     def resume(self, outcome: str) -> None:
         """Count an attempt to take a session over. `outcome`: `resumed`, or the error code of the refusal."""
         self._resumes.labels(outcome).inc()
+
+    def count_chat(self, outcome: str) -> None:
+        """Count a chat request. `outcome`: one of our own words."""
+        self._chats.labels(outcome).inc()
 
     def _count_start(self, seen: WorkerStarted) -> None:
         if seen.worker in self._started:

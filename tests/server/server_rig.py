@@ -11,7 +11,7 @@ import trio
 import trio.testing
 from transport_peer import CLOSE, PING, TEXT, Peer, frame
 
-from duplex_engine.config import EngineConfig, Limits, SessionLimits
+from duplex_engine.config import Limits, SessionLimits
 from duplex_engine.conversation.effects import Turn
 from duplex_engine.engine import Engine, open_engine
 from duplex_engine.errors import ServiceFailed
@@ -162,9 +162,9 @@ async def rigged(
     """A rig for the block; what its connections left behind is cancelled at the end."""
     metrics = Metrics()
     limits = Limits(max_sessions=max_sessions, session=session or SessionLimits())
-    engine_config = EngineConfig(plugin="", limits=limits)
-    async with open_engine(engine_config, plugin=plugin or Talker(), observers=(metrics.observe,)) as engine:
-        reception = Reception(engine, ServeConfig(**settings), metrics, warm=True)
+    config = ServeConfig(plugin="", limits=limits, **settings)
+    async with open_engine(config.engine, plugin=plugin or Talker(), observers=(metrics.observe,)) as engine:
+        reception = Reception(engine, config, metrics, warm=True)
         async with trio.open_nursery() as nursery:
             connections = await nursery.start(_hold_connections)
             yield Rig(engine, reception, metrics, connections)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from transport_peer import Peer
 from trio.testing import memory_stream_pair
 
-from duplex_engine.server.http1 import HttpConnection, HttpLimits, Request
+from duplex_engine.server.http1 import BodyRefused, HttpConnection, HttpLimits, Request
 
-LIMITS = HttpLimits(head_bytes=2_000, body_bytes=1_000, read_s=10, write_s=5)
+LIMITS = HttpLimits(head_bytes=2_000, body_bytes=1_000, read_s=10, body_s=20, write_s=5)
 UPGRADE = b"GET /v1/realtime?duplex=1 HTTP/1.1\r\nHost: t\r\nUpgrade: WebSocket\r\nConnection: x, Upgrade\r\n\r\n"
 
 
@@ -17,7 +17,10 @@ async def serve_all(http, seen):
         seen.append(request)
         if request.wants_websocket:
             return
-        await http.respond(200, request.body or b"{}")
+        try:
+            await http.respond(200, await http.read_body() or b"{}")
+        except BodyRefused as refused:
+            await http.respond(refused.status, refused.message.encode())
 
 
 async def conversation(wire, *, close=True):
@@ -41,7 +44,7 @@ async def conversation(wire, *, close=True):
 async def test_a_request_is_read_completely():
     head = b"POST /v1/chat?a=1&b=%20x&a=2 HTTP/1.1\r\nHost: t\r\nX-One: a\r\nX-One: b\r\nContent-Length: 5\r\n\r\n"
     (request,), answer = await conversation(head + b"hello")
-    assert (request.method, request.path, request.body) == ("POST", "/v1/chat", b"hello")
+    assert (request.method, request.path, request.body_bytes) == ("POST", "/v1/chat", 5)
     assert request.query == {"a": "1", "b": " x"}
     assert request.header("x-one") == "a, b"
     assert request.header("x-two") is None
@@ -81,7 +84,7 @@ async def test_chunked_bodies_and_expectations():
         assert (await peer.read_head())[0] == "HTTP/1.1 200 OK"
         assert await peer.read(5) == b"abcde"
         await client.aclose()
-    assert seen[0].body == b"abcde"
+    assert [request.has_body for request in seen] == [True]
 
 
 async def test_an_upgrade_is_handed_on_with_the_bytes_behind_it():
@@ -134,9 +137,8 @@ async def test_a_printed_request_shows_no_credential():
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: minus\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf", 400),
         (b"GET / HTTP/1.1\r\nHost: t\r\nX: " + b"x" * 3_000, 431),
-        (b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1001\r\n\r\n" + b"x" * 1_001, 413),
+        (UPGRADE[:-2] + b"Content-Length: 2\r\n\r\nhi", 400),
     ],
 )
 async def test_what_is_no_request_is_refused(wire, status, autojump_clock):
@@ -154,9 +156,116 @@ async def test_half_a_request_is_waited_for_so_long(autojump_clock):
     assert trio.current_time() - start == pytest.approx(12)
 
 
-async def test_a_slow_body_counts_too(autojump_clock):
-    _, answer = await conversation(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf", close=False)
-    assert answer.startswith(b"HTTP/1.1 408 ")
+POST = b"POST / HTTP/1.1\r\nHost: t\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("wire", "close", "status"),
+    [
+        (POST + b"Content-Length: 9\r\n\r\nhalf", False, 408),
+        (POST + b"Content-Length: 9\r\n\r\nhalf", True, 400),
+        (POST + b"Content-Length: 1001\r\nExpect: 100-continue\r\n\r\n", False, 413),
+        (POST + b"Content-Length: 1001\r\n\r\n" + b"x" * 1_001, True, 413),
+        (CHUNKED + b"3e9\r\n" + b"x" * 1_001, False, 413),
+        (CHUNKED + b"no number\r\n", False, 400),
+    ],
+)
+async def test_a_body_that_cannot_be_read_ends_the_connection(autojump_clock, wire, close, status):
+    seen, answer = await conversation(wire, close=close)
+    assert len(seen) == 1
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert b"connection: close" in answer.lower()
+
+
+async def test_who_does_not_want_the_body_ends_the_connection(autojump_clock):
+    server, client = memory_stream_pair()
+    peer, http = Peer(client), HttpConnection(server, LIMITS)
+    await peer.send(POST + b"Expect: 100-continue\r\nContent-Length: 900\r\n\r\n")
+    assert (await http.next_request()).method == "POST"
+    await http.respond(401)
+    head = await peer.read_head()
+    assert (head[0], "connection: close" in [line.lower() for line in head]) == ("HTTP/1.1 401 Unauthorized", True)
+    assert await http.next_request() is None
+
+
+async def test_an_answer_part_by_part():
+    server, client = memory_stream_pair()
+    peer, http = Peer(client), HttpConnection(server, LIMITS)
+    await peer.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
+    await http.next_request()
+    assert await http.begin(200, "text/event-stream")
+    assert "transfer-encoding: chunked" in [line.lower() for line in await peer.read_head()]
+    assert await http.send_part(b"one")
+    assert await peer.read(8) == b"3\r\none\r\n"
+    assert await http.end()
+    assert await peer.read(5) == b"0\r\n\r\n"
+    assert not await http.send_part(b"more")
+    assert not await http.end()
+    await peer.send(b"GET /next HTTP/1.1\r\nHost: t\r\n\r\n")
+    assert (await http.next_request()).path == "/next"
+
+
+async def test_an_old_client_knows_the_end_by_the_end_of_the_connection():
+    server, client = memory_stream_pair()
+    peer, http = Peer(client), HttpConnection(server, LIMITS)
+    await peer.send(b"GET / HTTP/1.0\r\n\r\n")
+    await http.next_request()
+    await http.begin(200, "text/event-stream")
+    await peer.read_head()
+    await http.send_part(b"one")
+    await http.end()
+    assert await peer.read(3) == b"one"
+    assert await http.next_request() is None
+
+
+async def test_a_peer_that_is_gone_is_noticed_and_an_early_request_kept(autojump_clock):
+    server, client = memory_stream_pair()
+    http = HttpConnection(server, LIMITS)
+    await client.send_all(b"GET /1 HTTP/1.1\r\nHost: t\r\n\r\nGET /2 HTTP/1.1\r\n")
+    assert (await http.next_request()).path == "/1"
+    with trio.move_on_after(1):
+        await http.until_gone()
+        pytest.fail("nobody has gone")
+    await client.send_all(b"Host: t\r\n\r\nGET /3 HTTP/1.1\r\nHost: t\r\n\r\n")
+    with trio.move_on_after(1):
+        await http.until_gone()
+        pytest.fail("nobody has gone")
+    await http.respond(200)
+    assert (await http.next_request()).path == "/2"
+    await client.send_eof()
+    await http.until_gone()
+    await http.respond(200)
+    assert (await http.next_request()).path == "/3"
+    await http.respond(200)
+    assert await http.next_request() is None
+
+
+async def test_no_more_than_a_head_is_read_early(autojump_clock):
+    server, client = memory_stream_pair()
+    http = HttpConnection(server, LIMITS)
+    await client.send_all(b"GET /1 HTTP/1.1\r\nHost: t\r\n\r\n")
+    await http.next_request()
+    await client.send_all(b"x" * 3_000)
+    with trio.move_on_after(1):
+        await http.until_gone()
+    await client.send_eof()
+    with trio.move_on_after(1) as waited:
+        await http.until_gone()
+    assert waited.cancelled_caught
+
+
+async def test_a_long_answer_has_time_for_its_length(autojump_clock):
+    server, client = trio.testing.lockstep_stream_pair()
+    http = HttpConnection(server, LIMITS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.send_all, b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
+        await http.next_request()
+        nursery.start_soon(http.respond, 200, b"x" * 1_000_000)
+        received = 0
+        while received < 1_000_000:
+            await trio.sleep(2)
+            received += len(await client.receive_some(300_000))
 
 
 async def test_a_silent_peer_gets_silence(autojump_clock):
