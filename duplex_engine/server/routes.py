@@ -23,7 +23,7 @@ WELCOME: Final = """\
 duplex-engine {version}: a server for full-duplex speech.
 
 Talk to {model} over a WebSocket at /v1/realtime; clients of OpenAI's Realtime API and of vLLM-Omni's duplex API fit.
-Also here: /health /ready /version /v1/models /metrics
+Also here: /health /ready /version /v1/models /v1/chat/completions /metrics
 """
 
 
