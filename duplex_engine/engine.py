@@ -68,11 +68,11 @@ class EventStream:
     @property
     def ready(self) -> bool:
         """Whether an event has been said and not been read, so that the next one comes without waiting."""
-        return bool(self._ready) or self._cursor.backlog[1] > 0
+        return bool(self._ready) or self._cursor.place.next is not None
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of events, as JSON, that have been said and not been taken."""
+        """Bytes of events, as JSON, that have been said since `events` was opened and not been taken."""
         return self._cursor.backlog[0]
 
     def __aiter__(self) -> "EventStream":

@@ -24,10 +24,10 @@ QUESTION = {
 async def ask(session: EmbeddedSession) -> int:
     """Ask in writing; the bytes of sound of the answer."""
     heard = 0
-    session.send(CreateItem(item=QUESTION))
-    session.send(CreateResponse())
     with session.events() as events:
-        assert events.waiting_bytes > 0
+        session.send(CreateItem(item=QUESTION))
+        session.send(CreateResponse())
+        assert events.ready
         async for event in events:
             if isinstance(event, OutputAudioDelta):
                 heard += len(event.audio)

@@ -299,8 +299,13 @@ async def test_sound_that_was_answered_is_only_words(autojump_clock: Clock) -> N
 
 async def test_silence_alone_is_nothing_to_answer(autojump_clock: Clock) -> None:
     async with rigged(Chatty()) as rig:
-        reply = await ask(rig, messages=[{"role": "user", "content": [SILENCE]}])
-        assert (reply.status, reply.error["code"]) == (400, "response_create_without_input")
+        answered = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+        for before in ([], answered):
+            for content in ([SILENCE], "", []):
+                reply = await ask(rig, messages=[*before, {"role": "user", "content": content}])
+                assert (reply.status, reply.error["code"]) == (400, "nothing_said")
+        text = {"type": "text", "text": "Are you there?"}
+        assert (await ask(rig, messages=[{"role": "user", "content": [SILENCE, text]}])).status == 200
 
 
 async def test_many_messages_are_laid_out_one_after_the_other(autojump_clock: Clock) -> None:

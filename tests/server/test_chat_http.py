@@ -233,7 +233,7 @@ async def test_while_draining_or_warming_up_nobody_is_answered(autojump_clock: C
         reply = await ask(rig)
         assert (reply.status, reply.error["code"], reply.error["type"]) == (503, "draining", "server_error")
         assert reply.headers["retry-after"] == "1"
-        await trio.sleep(LINGER_S)
+        await trio.sleep(LINGER_S + 1)
         assert counted(rig, "failed") == 1
 
 

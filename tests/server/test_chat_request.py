@@ -266,7 +266,7 @@ def test_channels_are_mixed_and_half_a_frame_is_dropped() -> None:
 def test_what_was_answered_is_told_from_what_was_not() -> None:
     messages = [HELLO, {"role": "assistant", "content": "Hi"}, HELLO, {"role": "system", "content": "x"}, HELLO]
     lines = read(messages=messages).conversation.lines
-    assert [line.answered for line in lines] == [True, False, False, False, False]
+    assert [line.answered for line in lines] == [True, True, False, False, False]
 
 
 CALL = {"id": "c", "function": {"name": "f", "arguments": ""}}

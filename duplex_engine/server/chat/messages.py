@@ -24,7 +24,7 @@ Part = dict[str, object]
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """One message as items. `param`: its path in the request. `answered`: what it says has been answered already."""
+    """One message as items. `param`: its path in the request. `answered`: it is an answer, or has been answered."""
 
     param: str
     items: tuple[CreateItem, ...]
@@ -64,7 +64,7 @@ def read_messages(messages: object) -> Conversation:
         Line(
             param=f"messages[{index}]",
             items=tuple(READERS[roles[index]](messages[index], f"messages[{index}]")),
-            answered=index < last_answer,
+            answered=index <= last_answer,
         )
         for index in range(leading, len(messages))
     )

@@ -3,7 +3,7 @@
 Owns the order of commands and what is waited for. Never touches HTTP.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import attrs
@@ -62,15 +62,22 @@ class _Talk:
         self._events = events
 
     async def hold(self, request: ChatRequest, say: Say) -> Ended:
-        for line in request.conversation.lines:
-            await self._lay_out(line)
+        lines = request.conversation.lines
+        says = [await self._lay_out(line) for line in lines]
+        new = [says_it for line, says_it in zip(lines, says, strict=True) if not line.answered]
+        if new and not any(new):
+            raise ChatRefused(400, "there is nothing to answer: nobody speaks in the sound", "messages", "nothing_said")
         return await self._ask(say)
 
-    async def _lay_out(self, line: Line) -> None:
+    async def _lay_out(self, line: Line) -> bool:
+        """Put the items of a message in; whether it says anything."""
+        says = False
         for item in line.items:
             heard = await self._create(attrs.evolve(item, event_id=line.param))
+            says = says or heard or len(item.audio) < _length(item)
             if heard and line.answered:
                 await self._recognise(item, line.param)
+        return says
 
     async def _create(self, item: CreateItem) -> bool:
         """Put an item in, and wait until it is there; whether it is sound in which something can be heard.
@@ -126,3 +133,9 @@ class _Talk:
     def _check_pace(self) -> None:
         if self._events.waiting_bytes > WAITING_BYTES:
             raise ChatRefused(503, "the answer is not being read; read faster", code="output_overflow")
+
+
+def _length(item: CreateItem) -> int:
+    """Parts of a message; anything else counts as one."""
+    content = item.item.get("content")
+    return len(content) if isinstance(content, Sequence) else 1
