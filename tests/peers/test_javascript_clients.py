@@ -184,6 +184,18 @@ def test_the_framework_keeps_the_call_with_its_result(agents: Recorded) -> None:
     assert agents.notes["usage"]["requests"] == len(agents.all("response.done"))
 
 
+def test_the_framework_can_rewrite_the_history(open_server: Server, tmp_path_factory: pytest.TempPathFactory) -> None:
+    record = run_node(AGENTS, "rewriting", open_server, tmp_path_factory.mktemp("rewriting"))
+    assert record.notes["errors"] == record.notes["unreadable"] == []
+    assert record.notes["rewritten"] == [
+        ["greeting", "Hello."],
+        ["rules", "Be brief."],
+        ["question", "Who is this?"],
+        ["answer", "A voice."],
+    ]
+    assert [item["itemId"] for item in record.notes["history"]] == ["greeting"]
+
+
 @pytest.mark.cascade
 @pytest.mark.timeout(240)
 def test_the_embedded_voice_can_be_heard(embedded: Recorded) -> None:

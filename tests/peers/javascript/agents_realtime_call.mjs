@@ -1,6 +1,6 @@
 // Calls of OpenAI's agents framework (`@openai/agents-realtime`), as it is installed: a program of its own.
 //
-// node agents_realtime_call.mjs {scripted,cascade,refused} http://127.0.0.1:8099 --recordings FOLDER --record FILE
+// node agents_realtime_call.mjs {scripted,cascade,rewriting,refused} http://127.0.0.1:8099 --recordings FOLDER --record FILE
 
 import { OpenAIRealtimeWebSocket, RealtimeAgent, RealtimeSession, tool } from "@openai/agents-realtime";
 import { z } from "zod";
@@ -87,6 +87,30 @@ async function cascade(tools) {
   });
 }
 
+/** A history that the application writes: three messages, then one in front and one in other words, then all but one gone. */
+async function rewriting(tools) {
+  const { call } = tools;
+  const message = (itemId, role, type, text) => ({ itemId, type: "message", role, status: "completed", content: [{ type, text }] });
+  await conversation(tools, {}, async (session) => {
+    session.updateHistory([
+      message("rules", "system", "input_text", "Be brief."),
+      message("question", "user", "input_text", "Who are you?"),
+      message("answer", "assistant", "output_text", "A voice."),
+    ]);
+    await call.hears("conversation.item.done", ({ item }) => item.id === "answer");
+    session.updateHistory(([rules, question, answer]) => [
+      message("greeting", "user", "input_text", "Hello."),
+      rules,
+      { ...question, content: [{ type: "input_text", text: "Who is this?" }] },
+      answer,
+    ]);
+    await call.hears("conversation.item.done", ({ item }) => item.id === "question");
+    call.notes.rewritten = session.history.map(({ itemId, content }) => [itemId, content[0].text]);
+    session.updateHistory(([greeting]) => [greeting]);
+    await call.hears("conversation.item.deleted", ({ item_id }) => item_id === "answer");
+  });
+}
+
 /** A key that the server does not know. */
 async function refused({ url, key, call }) {
   const transport = new OpenAIRealtimeWebSocket({ url: realtime(url), useInsecureApiKey: true });
@@ -96,4 +120,4 @@ async function refused({ url, key, call }) {
   call.notes.refusal = await connected.then(() => null, (error) => String(error.message ?? error.type));
 }
 
-await main({ scripted, cascade, refused });
+await main({ scripted, cascade, rewriting, refused });
