@@ -1,6 +1,6 @@
 """Fill these pages with what the code says: `python docs/generate.py` rewrites, `--check` only looks.
 
-A code block below `<!-- examples/NAME.py -->` is that file. A table between `<!-- generated: NAME -->` and `<!-- end -->`
+A code block below `<!-- examples/NAME -->` is that file. A table between `<!-- generated: NAME -->` and `<!-- end -->`
 has columns of facts, which come from the code, and columns of words, which somebody wrote on the page. A row that stays
 keeps its words; a new one begins with a question mark.
 """
@@ -30,7 +30,7 @@ from duplex_engine.server.settings import ServeConfig
 DOCS: Final = Path(__file__).resolve().parent
 UNWRITTEN: Final = "?"
 BLOCK: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-EXAMPLE: Final = re.compile(r"(<!-- (examples/\w+\.py) -->\n```python\n)(.*?)(```)", re.DOTALL)
+EXAMPLE: Final = re.compile(r"(<!-- (examples/\w+\.\w+) -->\n```\w+\n)(.*?)(```)", re.DOTALL)
 
 Row = Sequence[str]
 

@@ -254,13 +254,13 @@ async def test_every_metric_is_explained() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_from_examples_is_the_example(page: Path) -> None:
-    for name, code in re.findall(r"<!-- (examples/\w+\.py) -->\n```python\n(.*?)```", page.read_text(), re.DOTALL):
+    for name, code in re.findall(r"<!-- (examples/\w+\.\w+) -->\n```\w+\n(.*?)```", page.read_text(), re.DOTALL):
         assert code == (ROOT / name).read_text(), f"{name} on this page is not the file"
 
 
 def test_every_example_is_on_a_page() -> None:
     shown = " ".join(page.read_text() for page in PAGES)
-    assert [file.name for file in EXAMPLES.glob("*.py") if f"<!-- examples/{file.name} -->" not in shown] == []
+    assert [file.name for file in EXAMPLES.glob("*.*") if f"<!-- examples/{file.name} -->" not in shown] == []
 
 
 def run(*arguments: str, path: Path = EXAMPLES) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from peer_server import Server, serving
 RATE_HZ = 24_000
 PACKAGES = Path(sys.prefix) / "peers-javascript" / "node_modules"
 CALLS = Path(__file__).parent / "javascript"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ANSWER_S = 30
 QUESTIONS = ("what_time_is_it", "how_do_you_say_grapefruit")
 SCRIPT = """
 listen 0.2; hear "What time is it?"; speak "An answer that is long enough to be talked over by anybody." for 6
@@ -75,11 +78,32 @@ def run_node(
     """One call of a JavaScript client, after which nobody is left on the line. `node`: flags of Node.js itself."""
     calls = folder / "calls"
     shutil.copytree(CALLS, calls)
-    (calls / "node_modules").symlink_to(PACKAGES)
+    _provide(calls)
     for name in QUESTIONS:
         (folder / f"{name}.pcm").write_bytes(recording(f"{name}.wav", RATE_HZ))
-    trusted = {} if server.authority is None else {"NODE_EXTRA_CA_CERTS": str(server.authority)}
     command = ["node", *node, str(calls / program), call, server.url, "--key", key, "--recordings", str(folder)]
-    record = run_program(command, program, folder, {**os.environ, **trusted})
+    record = run_program(command, program, folder, _environment(server, key))
     server.wait_empty()
     return record
+
+
+def run_example(name: str, url: str, folder: Path, *, server: Server, key: str = "any") -> str:
+    """What one of the guide's programs prints. Raises AssertionError when it fails."""
+    _provide(folder)
+    program = shutil.copy(EXAMPLES / name, folder)
+    command = ["node", program, url, "What time is it?"]
+    done = subprocess.run(command, env=_environment(server, key), capture_output=True, text=True, timeout=ANSWER_S)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _provide(folder: Path) -> None:
+    """Let the programs in `folder` import the packages."""
+    packages = folder / "node_modules"
+    if not packages.exists():
+        packages.symlink_to(PACKAGES)
+
+
+def _environment(server: Server, key: str) -> dict[str, str]:
+    trusted = {} if server.authority is None else {"NODE_EXTRA_CA_CERTS": str(server.authority)}
+    return {**os.environ, **trusted, "OPENAI_API_KEY": key}

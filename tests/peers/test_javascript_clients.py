@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from javascript_kit import RATE_HZ, Certificates, certify, needs_packages, run_node, telling
+from javascript_kit import RATE_HZ, Certificates, certify, needs_packages, run_example, run_node, telling
 from peer_record import Recorded
 from peer_server import Server
 
@@ -238,12 +238,35 @@ def test_metadata_comes_back_with_the_answer_that_was_asked_for(openai: Recorded
     assert openai.transcript(greeting) == "Hello to you."
 
 
+# --- the guide's examples ----------------------------------------------------------------------------------------
+
+
+def test_the_guide_s_programs_get_answers(
+    open_server: Server, guarded_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("examples")
+    said = run_example("agents_realtime.mjs", f"{open_server.websocket_url}/v1/realtime", folder, server=open_server)
+    assert said == "An answer that is long enough to be talked over by anybody. (288000 bytes of sound)\n"
+    said = run_example("openai_realtime.mjs", f"{guarded_server.url}/v1", folder, server=guarded_server, key=KEY)
+    assert said == "An answer that is long enough to be talked over by anybody. (288000 bytes of sound)\n"
+
+
 # --- keys and subprotocols ---------------------------------------------------------------------------------------
 
 
 def test_a_browser_is_given_exactly_the_subprotocol_it_knows(agents: Recorded, browser: Recorded) -> None:
     assert browser.notes["subprotocol"] == "realtime"
     assert agents.notes["subprotocol"] == "", "it offered none"
+
+
+def test_the_client_s_class_for_browsers_gets_in_as_well(
+    guarded_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("browser")
+    record = run_node(OPENAI, "browser", guarded_server, folder, key=KEY, node=BROWSER)
+    assert record.notes["errors"] == []
+    assert record.notes["subprotocol"] == "realtime"
+    assert record.one("response.output_text.done")["text"]
 
 
 @pytest.mark.parametrize("node", [(), BROWSER], ids=["header", "subprotocol"])

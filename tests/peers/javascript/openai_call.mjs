@@ -1,8 +1,9 @@
 // Calls of OpenAI's JavaScript client (`OpenAIRealtimeWS`), as it is installed: a program of its own. It always wants TLS.
 //
-// node openai_call.mjs {scripted,refused} https://127.0.0.1:8099 --recordings FOLDER --record FILE
+// node openai_call.mjs {scripted,browser,refused} https://127.0.0.1:8099 --recordings FOLDER --record FILE
 
 import OpenAI from "openai";
+import { OpenAIRealtimeWebSocket } from "openai/realtime/websocket";
 import { OpenAIRealtimeWS } from "openai/realtime/ws";
 import { main } from "./call.mjs";
 
@@ -34,11 +35,11 @@ const SESSION = {
   tracing: null,
 };
 
-/** A connection of the client. */
-function connect({ url, key, call }) {
-  const client = new OpenAI({ apiKey: key, baseURL: `${url}/v1` });
+/** A connection of the client, which has one class for servers and one for browsers. */
+function connect({ url, key, call }, Line = OpenAIRealtimeWS) {
+  const client = new OpenAI({ apiKey: key, baseURL: `${url}/v1`, dangerouslyAllowBrowser: true });
   call.notes.errors = [];
-  const line = new OpenAIRealtimeWS({ model: "gpt-realtime" }, client);
+  const line = new Line({ model: "gpt-realtime" }, client);
   line.on("event", (event) => call.hear(event));
   line.on("error", (error) => call.notes.errors.push(error.message));
   return line;
@@ -88,10 +89,21 @@ function write(line, text, response) {
   line.send({ type: "response.create", response });
 }
 
+/** What a browser can do: the key is offered as a subprotocol. */
+async function browser(tools) {
+  const { call } = tools;
+  const line = connect(tools, OpenAIRealtimeWebSocket);
+  await call.hears("session.created");
+  call.notes.subprotocol = line.socket.protocol;
+  write(line, "What time is it?", { output_modalities: ["text"] });
+  await call.ends(await call.answer());
+  line.close();
+}
+
 /** A key that the server does not know. */
 async function refused(tools) {
   const line = connect(tools);
   await new Promise((closed) => line.socket.on("close", closed));
 }
 
-await main({ scripted, refused });
+await main({ scripted, browser, refused });
