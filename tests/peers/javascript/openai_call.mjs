@@ -70,8 +70,9 @@ async function scripted(tools) {
   await call.ends(await call.answer());
   write(line, "What is the weather in Rome?");
   const { output } = await call.hearsOutput("function_call");
-  call.notes.executions = output.map((item) => JSON.parse(item.arguments).city);
-  const result = { type: "function_call_output", call_id: output[0].call_id, output: "It is sunny in Rome." };
+  const calls = output.filter((item) => item.type === "function_call");
+  call.notes.executions = calls.map((item) => JSON.parse(item.arguments).city);
+  const result = { type: "function_call_output", call_id: calls[0].call_id, output: "It is sunny in Rome." };
   line.send({ type: "conversation.item.create", item: result });
   line.send({ type: "response.create" });
   await call.ends(await call.answer());
