@@ -45,10 +45,10 @@ class LeanSocket:
         socket._buffer += rest
         return socket
 
-    async def send(self, frame: bytes) -> None:
-        """One masked text frame in one write."""
+    async def send(self, *frames: bytes) -> None:
+        """Masked text frames in one write."""
         async with self._writing:
-            await self._stream.send_all(masked(frame))
+            await self._stream.send_all(b"".join(map(masked, frames)))
 
     async def receive(self) -> list[bytes]:
         """At least one text frame; raises EOFError when the server has hung up or closed."""

@@ -84,7 +84,6 @@ ASIDES: Sequence[Sequence[Command]] = (
     (),
     (),
     (),
-    ({"type": "session.heartbeat"},),
     ({"type": "input_audio_buffer.clear"},),
     ({"type": "session.update", "session": {"metadata": {"mood": "impatient"}}},),
     ({"type": "session.update", "session": {"temperature": 0.5, "output_audio_format": "pcm16"}},),
@@ -112,6 +111,8 @@ class Storm:
     async def rages(self, cuts: int) -> None:
         """Ask and cut off until there were `cuts` attempts. Raises SessionGone when the session ends before."""
         while self.cuts < cuts:
+            if self.rng.random() < 0.5:
+                await self._catches_its_breath()
             await self._says(self.rng.choice(QUESTIONS))
             await self._says(self.rng.choice(ASIDES))
             await self._awaits_the_moment()
@@ -132,6 +133,12 @@ class Storm:
     async def _says(self, commands: Sequence[Command]) -> None:
         if commands:
             await self.caller.sends_together(*commands)
+
+    async def _catches_its_breath(self) -> None:
+        """Go on when everything so far was obeyed: a server that is slow is not to be buried, but cut off as well."""
+        self.caller.catches_up()
+        await self._says(({"type": "session.heartbeat"},))
+        await self.caller.hears("session.heartbeat_ack")
 
     async def _awaits_the_moment(self) -> None:
         if self.rng.random() < 0.4:

@@ -1,0 +1,32 @@
+"""Crowds of rude clients over real sockets: the programs of `bench/` that bring them, in small."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(program: str, *arguments: str) -> list[str]:
+    """Run a program of `bench/` on this checkout; the lines it printed. Fails when it found a fault."""
+    ended = subprocess.run(
+        [sys.executable, f"bench/{program}", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
+    return ended.stdout.splitlines()
+
+
+@pytest.mark.parametrize("mode", ["turn", "native"])
+def test_a_storm_of_cancels_over_real_sockets(mode: str) -> None:
+    lines = run("storm.py", "--sessions", "10", "--cancels", "20", "--seed", "7", "--mode", mode)
+    assert "cancels: 200" in lines
+    assert lines[-1].endswith("0 faults")
