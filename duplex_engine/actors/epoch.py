@@ -89,7 +89,7 @@ class Epoch:
 
     def offer(self, turn: Turn) -> None:
         """Queue a turn for the plugin. A model that hears units hears it as such, and answers or listens."""
-        self._offered.append((turn, Response(self._floor, turn)))
+        self._offered.append((turn, Response(self._floor, turn, self.plan)))
         if self._floor.hears_units:
             self._play_in(SILENCE if turn.utterance is None else turn.utterance.samples())
         self._changed.unpark_all()
@@ -251,7 +251,7 @@ class Epoch:
     def _enter(self, turn: Turn | None) -> Response:
         if turn is None:
             asked = self._floor.hears_units and self._offered
-            return self._offered.popleft()[1] if asked else Response(self._floor)
+            return self._offered.popleft()[1] if asked else Response(self._floor, plan=self.plan)
         for offer in self._offered:
             if offer[0] is turn:
                 self._offered.remove(offer)

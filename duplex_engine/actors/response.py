@@ -26,9 +26,13 @@ from duplex_engine.errors import CodedError, LeaseLost, ResponseOver, StepFailed
 
 
 class Response:
-    """One answer. `scope` is the block of the plugin's code, `over` is set when its terminal has been appended."""
+    """One answer. `scope` is the block of the plugin's code, `over` is set when its terminal has been appended.
 
-    def __init__(self, floor: Floor, key: ResponseKey | None = None) -> None:
+    `plan`: the session's, at the moment when the client was told of this answer.
+    """
+
+    def __init__(self, floor: Floor, key: ResponseKey | None = None, plan: object = None) -> None:
+        self.plan = plan
         self.scope = trio.CancelScope()
         self.over = trio.Event()
         self.key: ResponseKey = self if key is None else key

@@ -164,7 +164,12 @@ class Lease(Protocol):
 
 
 class Response(Protocol):
-    """An answer being given. Used after its block has ended it raises ResponseOver."""
+    """An answer being given. Used after its block has ended it raises ResponseOver.
+
+    `plan`: the session's plan when this answer was announced; what changed since is the next one's business.
+    """
+
+    plan: object
 
     async def audio(self, pcm: bytes, *, text: str = "", mark: TextMark | None = None) -> None:
         """Say `pcm` (PCM16 mono at the output rate) with the transcript that belongs to it.

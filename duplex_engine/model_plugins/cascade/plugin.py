@@ -126,14 +126,14 @@ class CascadePlugin(TurnBased):
                 turn = await epoch.next_turn()
                 try:
                     async with epoch.response(turn) as response:
-                        await self._speak(epoch, turn, desk.draft_for(turn), response)
+                        await self._speak(epoch, turn, desk.draft_for(turn, response.plan), response)
                 except* (LeaseLost, StepFailed):
                     pass  # told to the client when the response ended
 
     async def answer(self, epoch: Epoch, turn: Turn, response: Response) -> None:
         """Answer one turn without anything prepared (the rehearsal's way)."""
         async with trio.open_nursery() as nursery:
-            await self._speak(epoch, turn, DraftDesk(epoch, nursery).draft_for(turn), response)
+            await self._speak(epoch, turn, DraftDesk(epoch, nursery).draft_for(turn, response.plan), response)
 
     async def _speak(self, epoch: Epoch, turn: Turn, draft: Draft, response: Response) -> None:
         with draft.taken():
@@ -176,10 +176,11 @@ class DraftDesk:
                 self._pause = utterance.pause
                 self._draft = self._begin(self._epoch.history, utterance, self._plan())
 
-    def draft_for(self, turn: Turn) -> Draft:
+    def draft_for(self, turn: Turn, agreed: object) -> Draft:
         """The draft that was made for this turn, if it still fits what was said and agreed; a new one otherwise."""
+        assert isinstance(agreed, CascadePlan)
         draft, utterance = self._draft, turn.utterance
-        plan = self._plan().for_response(turn.options)
+        plan = agreed.for_response(turn.options)
         if (
             draft is not None
             and utterance is not None

@@ -125,6 +125,7 @@ class ScriptedPlan(SessionPlan):
     worker: str
     mark: int | None = None
     instructions: str = ""
+    speaks: bool = True
 
 
 def plan_session(options: ScriptedOptions, script: Script, config: SessionConfig) -> ScriptedPlan:
@@ -136,6 +137,7 @@ def plan_session(options: ScriptedOptions, script: Script, config: SessionConfig
         worker=_worker(options, config.extra_body),
         mark=_mark(config.extra_body),
         instructions=config.instructions or "",
+        speaks=config.speaks,
     )
 
 

@@ -39,6 +39,7 @@ from duplex_engine.model_plugins.scripted.script import (
 )
 from duplex_engine.model_plugins.scripted.speech import pieces
 from duplex_engine.model_plugins.scripted.stepper import Dying, Flaw, Hanging, Voice
+from duplex_engine.protocol.commands import ResponseOptions
 
 
 class ScriptedFailure(CodedError):
@@ -87,12 +88,17 @@ class Memory:
 
 @attrs.frozen(eq=False)
 class _Answer:
-    """An answer being given. `may_speak`: asked before each piece of sound; refused, the answer is over."""
+    """An answer being given. `may_speak`: asked before each piece of sound; refused, the answer is over.
+
+    `instructions`, `aloud`: what this answer was asked under.
+    """
 
     lease: Lease
     response: Response
     number: int
     may_speak: Callable[[], Awaitable[bool]]
+    instructions: str
+    aloud: bool
     turn: Turn | None = None
 
 
@@ -229,7 +235,17 @@ class Stage:
         self, lease: Lease, response: Response, may_speak: Callable[[], Awaitable[bool]], turn: Turn | None = None
     ) -> _Answer:
         self._memory.answers += 1
-        return _Answer(lease, response, self._memory.answers, may_speak, turn)
+        plan, chosen = response.plan, ResponseOptions() if turn is None else turn.options
+        assert isinstance(plan, ScriptedPlan)
+        return _Answer(
+            lease=lease,
+            response=response,
+            number=self._memory.answers,
+            may_speak=may_speak,
+            instructions=plan.instructions if chosen.instructions is None else chosen.instructions,
+            aloud=plan.speaks if chosen.modalities is None else "audio" in chosen.modalities,
+            turn=turn,
+        )
 
     async def _perform(self, statement: Statement, answer: _Answer) -> bool:
         """Play a statement of an answer; whether the answer goes on."""
@@ -250,23 +266,28 @@ class Stage:
     async def _speak(self, statement: Speak, answer: _Answer) -> bool:
         rate_hz = self._options.output_rate_hz
         size = round(rate_hz * self._options.unit_s)
-        for piece in pieces(self._fill_in(statement.text), round(rate_hz * statement.seconds), size):
+        for piece in pieces(
+            self._fill_in(statement.text, answer.instructions), round(rate_hz * statement.seconds), size
+        ):
             if not await answer.may_speak():
                 return False
             question = Voice(self._mark, answer.number, piece.start, piece.count, self._step_s())
             pcm = await answer.lease.step(question)
             assert isinstance(pcm, bytes)
-            await answer.response.audio(pcm, text=piece.text)
+            if answer.aloud:
+                await answer.response.audio(pcm, text=piece.text)
+            else:
+                await answer.response.text(piece.text)
         return True
 
     def _step_s(self) -> float:
         return self._memory.slowness * self._options.unit_s or self._options.step_ms / 1000
 
-    def _fill_in(self, text: str) -> str:
+    def _fill_in(self, text: str, instructions: str) -> str:
         if "{history}" in text:
             said = " | ".join(f"{message.role}: {message.text}" for message in self._epoch.history)
             text = text.replace("{history}", said)
-        return text.replace("{instructions}", self._plan.instructions).replace("{output}", self._memory.output)
+        return text.replace("{instructions}", instructions).replace("{output}", self._memory.output)
 
     async def _aside(self, statement: Statement, turn: Turn | None) -> None:
         match statement:
