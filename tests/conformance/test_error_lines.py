@@ -21,6 +21,11 @@ from duplex_engine.server.connection import receive_caller
 MIB = 1024 * 1024
 AT_ONCE = 12
 """So many rows are checked side by side; most of the time they wait for answers to be spoken."""
+ELSEWHERE = {
+    "output_overflow": "line 24",
+    "warming_up": "not in 4.9, and a worker that died is back before a busy machine has sent a frame",
+}
+"""Rows that need the clock stopped, or a stream that holds nothing."""
 
 
 @attrs.define
@@ -67,7 +72,7 @@ async def test_line_18_every_error_names_its_cause_and_the_session_goes_on_or_en
     room = trio.CapacityLimiter(AT_ONCE)
     async with trio.open_nursery() as nursery:
         for row in TABLE:
-            if row.then is then and not row.deaf:  # the deaf one is line 24
+            if row.then is then and row.code not in ELSEWHERE:
                 nursery.start_soon(check, row, room)
 
 

@@ -6,6 +6,8 @@ Nothing of the product speaks for a caller: frames are made and read by hand (`t
 import base64
 import itertools
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,7 +16,7 @@ from typing import Any
 import attrs
 import numpy as np
 import trio
-from transport_peer import CLOSE, TEXT, Peer, frame
+from transport_peer import CLOSE, PING, PONG, TEXT, Peer, frame
 
 from duplex_engine.config import EngineConfig, Limits, SessionLimits
 from duplex_engine.conversation.effects import Turn
@@ -49,6 +51,7 @@ class Line(Peer):  # type: ignore[misc]  # the hand-made peer has no annotations
         self._place = 0
         self._came = trio.lowlevel.ParkingLot()
         self._numbers = itertools.count(1)
+        self._one_at_a_time = trio.Lock()
 
     # --- what it says ---------------------------------------------------------------------------------------------
 
@@ -57,6 +60,11 @@ class Line(Peer):  # type: ignore[misc]  # the hand-made peer has no annotations
         event_id = f"evt_{next(self._numbers)}"
         await self.say_raw(json.dumps({"type": kind, "event_id": event_id, **fields}).encode())
         return event_id
+
+    async def send(self, data: bytes) -> None:
+        """Bytes as they are; pings are answered in between."""
+        async with self._one_at_a_time:
+            await super().send(data)
 
     async def say_raw(self, words: bytes) -> None:
         """A text message, whatever is in it."""
@@ -84,7 +92,9 @@ class Line(Peer):  # type: ignore[misc]  # the hand-made peer has no annotations
         try:
             while True:
                 opcode, payload = await self.next_frame()
-                if opcode == CLOSE:
+                if opcode == PING:
+                    await self.send(frame(PONG, payload))
+                elif opcode == CLOSE:
                     self.farewell = int.from_bytes(payload[:2]), payload[2:].decode()
                     await self.send(frame(CLOSE, payload[:2]))
                 elif opcode == TEXT:
@@ -128,6 +138,13 @@ class Line(Peer):  # type: ignore[misc]  # the hand-made peer has no annotations
         """The session still answers."""
         await self.say("session.heartbeat")
         await self.until("session.heartbeat_ack", errors=True)
+
+    async def drop(self) -> None:
+        """Lose the connection without a word to the other side."""
+        linger = struct.pack("ii", 1, 0)
+        self.stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        await self.stream.aclose()
+        await self.over.wait()
 
     # --- what it heard --------------------------------------------------------------------------------------------
 
