@@ -16,12 +16,12 @@ async def meet(rig: Rig, row: Row) -> None:
     """A client provokes the error of this row, beside a neighbour in the middle of an answer."""
     async with trio.open_nursery() as beside:
         neighbour = Scene(rig, beside, await rig.call())
-        await neighbour.caller.open(dict(row.neighbour))
+        theirs = await neighbour.caller.open(dict(row.neighbour))
         *asking, answered = row.next_turn
         for step in asking:
             await neighbour.take(step)
         async with calling(rig, deaf=row.deaf) as caller:
-            scene = Scene(rig, beside, caller)
+            scene = Scene(rig, beside, caller, theirs=theirs)
             if row.session is not None:
                 await caller.open(dict(row.session))
             for step in (*row.before, *([] if row.offence is None else [row.offence])):

@@ -32,13 +32,24 @@ PATIENCE_S = 100
 # --- what happens before an error ----------------------------------------------------------------------------------
 
 
+class Theirs(Enum):
+    """Something that belongs to the neighbour's session; the value is where its greeting says it."""
+
+    SESSION_ID = "session_id"
+    TOKEN = "resume_token"
+
+
 @attrs.define
 class Scene:
-    """One client and the server it talks to. `beside`: where things may run on. `said`: what the server said so far."""
+    """One client and the server it talks to. `beside`: where things may run on. `said`: what the server said so far.
+
+    `theirs`: the `session.created` of its neighbour.
+    """
 
     rig: Rig
     beside: trio.Nursery
     caller: Caller
+    theirs: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
     said: list[dict[str, Any]] = attrs.Factory(list)
 
     @property
@@ -61,9 +72,14 @@ class Scene:
         elif isinstance(step, bytes):
             await self.caller.send(step)
         elif isinstance(step, Mapping):
-            await self.caller.send(text(json.dumps(step)))
+            await self.caller.send(text(json.dumps({key: self._filled_in(value) for key, value in step.items()})))
         else:
             await step(self)
+
+    def _filled_in(self, value: Any) -> Any:
+        if value is Theirs.SESSION_ID:
+            return self.theirs["session"]["id"]
+        return self.theirs[value.value] if isinstance(value, Theirs) else value
 
 
 Step = Mapping[str, Any] | bytes | str | Callable[[Scene], Awaitable[None]]
@@ -126,6 +142,7 @@ def scripted(**options: Any) -> Callable[[], ModelPlugin]:
 
 
 turns = scripted(mode="turn", script='forever { speak "still here" for 1 }')
+resumable = scripted(mode="turn", script='forever { speak "still here" for 1 }', resume=True)
 uninterruptible = scripted(mode="turn", script='forever { speak "still here" for 1 }', barge_in=False)
 native = scripted(mode="native", script='forever { listen 5; speak "still here" for 0.8 }', barge_in=False)
 
@@ -192,9 +209,17 @@ def item(**fields: Any) -> dict[str, Any]:
     return say("conversation.item.create", item={"role": "user", **fields})
 
 
+RESUME: dict[str, Any] = {"session_id": "duplex-1", "resume_token": "t", "last_received_server_event_seq": 0}
+
+
 def picture(url: str) -> dict[str, Any]:
     """An item with a picture."""
     return item(content=[{"type": "input_image", "image_url": url}])
+
+
+def claim(**fields: Any) -> dict[str, Any]:
+    """A `session.resume` of the neighbour's session."""
+    return say("session.resume", **{**RESUME, "session_id": Theirs.SESSION_ID, **fields})
 
 
 SPEAK = {"type": "input_audio_buffer.append", "audio": SPEECH}
@@ -216,7 +241,6 @@ JPEG = base64.b64encode(b"\xff\xd8\xff\xe0").decode()
 NATIVE = {"extra_body": {"auto_response": True}}
 CALLS = 'call f; call f; wait 1; forever { listen 5; speak "still here" for 0.8 }'
 CALLING = {"extra_body": {"auto_response": True, "mark": 7, "script": CALLS}}
-RESUME = {"session_id": "duplex-1", "resume_token": "t", "last_received_server_event_seq": 0}
 
 
 async def crash_a_worker(scene: Scene) -> None:
@@ -303,6 +327,15 @@ TABLE: list[Row] = [
     door("invalid_session_resume", "session_id", say("session.resume")),
     door("unsupported_session_resume", None, say("session.resume", **RESUME)),
     turn("unsupported_session_resume", None, say("session.resume", **RESUME)),
+    door("session_resume_expired", None, say("session.resume", **RESUME), plugin=resumable),
+    door("invalid_resume_token", "resume_token", claim(), plugin=resumable),
+    door(
+        "session_resume_conflict",
+        "last_received_server_event_seq",
+        claim(resume_token=Theirs.TOKEN, last_received_server_event_seq=1_000_000),
+        plugin=resumable,
+    ),
+    turn("unsupported_session_resume", None, say("session.resume", **RESUME), plugin=resumable),
     # configuration
     door("unsupported_audio_format", "input_audio_format", update(input_audio_format="opus")),
     door("unsupported_turn_detection", "turn_detection.type", update(turn_detection={"type": "telepathy"})),
@@ -367,16 +400,11 @@ TABLE: list[Row] = [
     ),
 ]
 
-_RESUMING = "comes with resuming"
 _OTHER_MODELS = "comes with the models that can say it"
 _NO_SUCH_CALL = "there is no such call of an engine that could fail: a session talks to its model in the same program"
 _ACCEPTED = "what the code refuses is accepted here"
 
 NOT_YET: dict[str, str] = {
-    **dict.fromkeys(
-        ("session_resume_expired", "invalid_resume_token", "session_resume_conflict", "runtime_resume_failed"),
-        _RESUMING,
-    ),
     **dict.fromkeys(
         (
             *("prefill_unavailable", "model_path_unavailable", "ref_audio_required", "unsupported_ref_audio_path"),
@@ -391,7 +419,7 @@ NOT_YET: dict[str, str] = {
             *("timeout", "engine_backpressure", "failed_precondition", "not_found", "stale_fence"),
             *("runtime_touch_failed", "runtime_signal_failed", "runtime_abort_failed", "runtime_append_failed"),
             *("runtime_append_task_failed", "runtime_data_plane_stream_failed"),
-            *("runtime_data_plane_text_without_audio", "realtime_input_failed"),
+            *("runtime_data_plane_text_without_audio", "realtime_input_failed", "runtime_resume_failed"),
         ),
         _NO_SUCH_CALL,
     ),
