@@ -297,6 +297,17 @@ async def test_sound_that_was_answered_is_only_words(autojump_clock: Clock) -> N
         assert plugin.heard == [("user", "1.0 s of sound"), ("assistant", "Fine."), ("assistant", "Fine.")]
 
 
+async def test_long_sound_is_heard_as_one(autojump_clock: Clock) -> None:
+    async with rigged(plugin := Chatty()) as rig:
+        pcm = (np.sin(np.arange(24_000 * 25) * 0.2) * 12_000).astype("<i2").tobytes()
+        long = {"type": "input_audio", "input_audio": {"data": base64.b64encode(pcm).decode(), "format": "pcm16"}}
+        question = {"role": "user", "content": [long]}
+        assert (await ask(rig, messages=[question])).status == 200
+        assert plugin.turns[-1].utterance.sample_count == 16_000 * 25
+        await ask(rig, messages=[question, {"role": "assistant", "content": "Fine."}, *HELLO])
+        assert plugin.heard == [("user", "25.0 s of sound"), ("assistant", "Fine."), ("user", "Hello")]
+
+
 async def test_silence_alone_is_nothing_to_answer(autojump_clock: Clock) -> None:
     async with rigged(Chatty()) as rig:
         answered = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]

@@ -2,23 +2,29 @@
 
 import base64
 import json
+import socket
+import struct
+from functools import partial
 from typing import Any
 
 import attrs
 import pytest
 import trio
 from chat_rig import CHAT, HELLO, ask, asking, read_chunk, read_reply, request, turns
-from server_rig import Rig, rigged
+from server_rig import Caller, Rig, rigged
 from test_chat_answers import Chatty
 from trio.abc import Clock
 
-from duplex_engine.config import SessionLimits
+from duplex_engine.config import EngineConfig, SessionLimits
 from duplex_engine.conversation.effects import Turn
+from duplex_engine.engine import open_engine
 from duplex_engine.errors import CodedError, ConfigRejected
 from duplex_engine.model_plugins.contract import Epoch, Response, SessionPlan
 from duplex_engine.protocol.session_config import SessionConfig
+from duplex_engine.server.app import serve
 from duplex_engine.server.byte_io import LINGER_S
 from duplex_engine.server.connection import receive_caller
+from duplex_engine.server.settings import ServeConfig
 
 FOR_AGES = 'forever { speak "this goes on and on" for 100 }'
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"format": "pcm16"}}
@@ -315,6 +321,29 @@ async def test_a_client_that_goes_ends_the_work_for_it_at_once(autojump_clock: C
         assert counted(rig, "client_gone") == 1
 
 
+@pytest.mark.parametrize("abruptly", [False, True])
+async def test_a_client_that_goes_from_a_real_socket(abruptly: bool) -> None:
+    plugin = turns(FOR_AGES, step_ms=20, host="thread")
+    with trio.fail_after(20):
+        async with open_engine(EngineConfig(plugin=""), plugin=plugin) as engine, trio.open_nursery() as nursery:
+            (url,) = await nursery.start(partial(serve, engine, ServeConfig(port=0), signals=()))
+            stream = await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
+            caller = Caller(stream)
+            await caller.send(asking(stream=True, **SPOKEN))
+            await caller.read_head()
+            for _ in range(10):
+                assert await read_chunk(caller)
+            assert engine.snapshot().seats_taken == 1
+            if abruptly:
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await stream.aclose()
+            while engine.snapshot().seats_taken:  # noqa: ASYNC110 - nothing else tells
+                await trio.sleep(0.01)
+            async with engine.open_session({}):
+                pass
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_client_that_does_not_read_is_given_up(autojump_clock: Clock) -> None:
     async with rigged(turns(FOR_AGES, step_ms=10), write_deadline_s=3) as rig:
         ours, theirs = trio.testing.lockstep_stream_pair()
@@ -326,6 +355,22 @@ async def test_a_client_that_does_not_read_is_given_up(autojump_clock: Clock) ->
             await trio.sleep(3)
             assert rig.seats == 0
             assert counted(rig, "client_gone") == 1
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_reads_too_slowly_is_told_so(autojump_clock: Clock) -> None:
+    script = 'speak "this goes on and on" for 9000'
+    async with rigged(turns(script, step_ms=1), write_deadline_s=3) as rig:
+        ours, theirs = trio.testing.lockstep_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive_caller, rig.reception, theirs)
+            await ours.send_all(asking(stream=True, **SPOKEN))
+            heard = b""
+            while b"data: [DONE]" not in heard and b"output_overflow" not in heard:
+                await trio.sleep(2)
+                heard = heard[-100:] + await ours.receive_some()
+            assert b"output_overflow" in heard
+            assert rig.seats == 0
             nursery.cancel_scope.cancel()
 
 

@@ -48,9 +48,9 @@ def read(**fields: Any) -> ChatRequest:
 def said(*messages: Any) -> list[dict[str, Any]]:
     """The items that messages become, without what all items have."""
     lines = read(messages=list(messages)).conversation.lines
-    items = [dict(item.item) for line in lines for item in line.items]
+    found = [dict(item.item) for line in lines for item in line.items]
     common = ("id", "object", "status")
-    return [{key: value for key, value in item.items() if key not in common} for item in items]
+    return [{key: value for key, value in item.items() if key not in common} for item in found]
 
 
 def refusal(body: bytes | None = None, **fields: Any) -> ChatRefused:
@@ -231,21 +231,31 @@ def test_a_conversation_becomes_items() -> None:
     ]  # fmt: skip
 
 
-def spoken(*content: Any) -> CreateItem:
+def items(*content: Any) -> tuple[CreateItem, ...]:
     (line,) = read(messages=[{"role": "user", "content": list(content)}]).conversation.lines
-    (item,) = line.items
-    assert line.spoken
+    return line.items
+
+
+def spoken(*content: Any) -> CreateItem:
+    (item,) = items(*content)
     return item
 
 
 def test_sound_becomes_appends() -> None:
-    item = spoken(sound(wav(PCM, 8_000)), *parts("And?"), sound(PCM, "pcm16"))
-    assert item.audio == (
-        AppendAudio(audio=PCM, encoding=Encoding.PCM16, sample_rate_hz=8_000),
-        AppendAudio(audio=PCM, encoding=Encoding.PCM16, sample_rate_hz=24_000),
-    )
+    first, second = items(sound(wav(PCM, 8_000)), *parts("And?"), sound(PCM, "pcm16"))
+    assert first.audio == (AppendAudio(audio=PCM, encoding=Encoding.PCM16, sample_rate_hz=8_000),)
+    assert second.audio == (AppendAudio(audio=PCM, encoding=Encoding.PCM16, sample_rate_hz=24_000),)
     heard = {"type": "input_audio", "transcript": ""}
-    assert item.item["content"] == [{"type": "input_text", "text": "And?"}, heard, heard]
+    assert first.item["content"] == [{"type": "input_text", "text": "And?"}, heard]
+    assert second.item["content"] == [heard]
+    assert first.item["id"] != second.item["id"]
+
+
+def test_long_sound_is_cut_so_that_nobody_waits_while_it_is_decoded() -> None:
+    pcm = np.arange(24_000 * 25, dtype="<u2").tobytes()
+    pieces = [append.audio for item in items(sound(pcm, "pcm16")) for append in item.audio]
+    assert [len(piece) for piece in pieces] == [480_000, 480_000, 240_000]
+    assert b"".join(pieces) == pcm
 
 
 def test_a_file_that_was_streamed_has_no_lengths() -> None:

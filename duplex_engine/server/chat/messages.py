@@ -5,6 +5,7 @@ the conversation to the session. Never opens one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import attrs
@@ -13,7 +14,7 @@ from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.commands import AppendAudio, CreateItem
 from duplex_engine.protocol.decode_items import read_create_item
 from duplex_engine.server.chat.refusal import ChatRefused, unsupported, wrong
-from duplex_engine.server.chat.sound import read_sound
+from duplex_engine.server.chat.sound import cut_sound, read_sound
 
 MOST_MESSAGES: Final = 2048
 INSTRUCTING: Final = ("system", "developer")
@@ -29,11 +30,6 @@ class Line:
     param: str
     items: tuple[CreateItem, ...]
     answered: bool = False
-
-    @property
-    def spoken(self) -> bool:
-        """Whether it is sound."""
-        return any(item.audio for item in self.items)
 
 
 @attrs.frozen
@@ -96,12 +92,13 @@ def _user(message: Json, param: str) -> Iterable[CreateItem]:
         if kind == "text":
             parts += _text(part, path, "input_text")
         elif kind == "input_audio":
-            sounds.append(read_sound(part.get("input_audio"), f"{path}.input_audio"))
+            sounds += cut_sound(read_sound(part.get("input_audio"), f"{path}.input_audio"))
         elif kind == "image_url":
             parts.append(_picture(part, path))
         else:
             raise wrong(f"{path}.type", "text, input_audio or image_url", kind)
-    return _message("user", parts, param, tuple(sounds))
+    beside = [_message("user", [], param, sound) for sound in sounds[1:]]
+    return [*_message("user", parts, param, *sounds[:1]), *chain(*beside)]
 
 
 def _assistant(message: Json, param: str) -> Iterable[CreateItem]:
@@ -196,15 +193,15 @@ def _picture(part: Json, param: str) -> Part:
 # --- items -------------------------------------------------------------------------------------------------------
 
 
-def _message(role: str, parts: list[Part], param: str, sounds: tuple[AppendAudio, ...] = ()) -> Sequence[CreateItem]:
+def _message(role: str, parts: list[Part], param: str, sound: AppendAudio | None = None) -> Sequence[CreateItem]:
     """A message as an item; none when it says nothing."""
-    if not parts and not sounds:
+    if not parts and sound is None:
         return []
     message = _create({"type": "message", "role": role, "content": parts}, param)
-    if not sounds:
+    if sound is None:
         return [message]
-    heard = [{"type": "input_audio", "transcript": ""} for _ in sounds]
-    return [attrs.evolve(message, item={**message.item, "content": [*parts, *heard]}, audio=sounds)]
+    content = [*parts, {"type": "input_audio", "transcript": ""}]
+    return [attrs.evolve(message, item={**message.item, "content": content}, audio=(sound,))]
 
 
 def _create(item: Part, param: str) -> CreateItem:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+import attrs
 import numpy as np
 
 from duplex_engine.errors import ProtocolViolation
@@ -20,6 +21,7 @@ from duplex_engine.server.chat.refusal import ChatRefused, refused, wrong
 PCM_RATE_HZ: Final = 24_000
 SAMPLE_BITS: Final = 16
 MOST_CHANNELS: Final = 8
+PIECE_S: Final = 10
 
 RIFF_HEADER_BYTES: Final = 12
 MOST_CHUNKS: Final = 64
@@ -44,6 +46,14 @@ def read_sound(part: object, param: str) -> AppendAudio:
     except ProtocolViolation as violation:
         raise refused(violation) from None
     return read(data, f"{param}.data")
+
+
+def cut_sound(sound: AppendAudio) -> list[AppendAudio]:
+    """The same in pieces short enough that nobody else's sound is late because one of them is being decoded."""
+    assert sound.sample_rate_hz is not None, "a sound that was read has a rate"
+    size = PIECE_S * sound.sample_rate_hz * SAMPLE_BITS // 8
+    starts = range(0, max(len(sound.audio), 1), size)
+    return [attrs.evolve(sound, audio=sound.audio[start : start + size]) for start in starts]
 
 
 def _read_pcm(data: bytes, param: str) -> AppendAudio:

@@ -71,13 +71,14 @@ class _Talk:
 
     async def _lay_out(self, line: Line) -> bool:
         """Put the items of a message in; whether it says anything."""
-        says = False
+        says, last_heard = False, None
         for item in line.items:
-            heard = await self._create(attrs.evolve(item, event_id=line.param))
-            says = says or heard or len(item.audio) < _length(item)
-            if heard and line.answered:
-                await self._recognise(item, line.param)
-        return says
+            if await self._create(attrs.evolve(item, event_id=line.param)):
+                last_heard = item
+            says = says or len(item.audio) < _length(item)
+        if last_heard is not None and line.answered:
+            await self._recognise(last_heard, line.param)
+        return says or last_heard is not None
 
     async def _create(self, item: CreateItem) -> bool:
         """Put an item in, and wait until it is there; whether it is sound in which something can be heard.
@@ -93,18 +94,18 @@ class _Talk:
                 case ItemDone(item=done) if done["id"] == item.item["id"]:
                     return heard
 
-    async def _recognise(self, item: CreateItem, param: str) -> None:
+    async def _recognise(self, last: CreateItem, param: str) -> None:
         """Have sound that was answered long ago turned into words: only they belong to what was said before.
 
-        Whatever waits is heard as one when an answer is asked for. So one is asked for here, and stopped as soon as the
-        words are known.
+        Whatever waits is heard as one when an answer is asked for, and its words are those of the `last` item. So one is
+        asked for here, and stopped as soon as the words are known.
         """
         ask = CreateResponse(options=RECOGNISE, event_id=param)
         self._session.send(ask)
         stopped = False
         while True:
             match await self._next(ask):
-                case TranscriptionCompleted(item_id=item_id) if item_id == item.item["id"] and not stopped:
+                case TranscriptionCompleted(item_id=item_id) if item_id == last.item["id"] and not stopped:
                     stopped = True
                     self._session.send(CancelResponse())
                 case ResponseDone():
