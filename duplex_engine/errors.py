@@ -46,12 +46,11 @@ class AdmissionRefused(CodedError):
 
 @attrs.define(eq=False)
 class ResumeRefused(CodedError):
-    """A session cannot be taken over; whoever is attached to it is none the worse.
+    """A session cannot be taken over; whoever is attached to it is none the worse."""
 
-    `journal_gap`: it lives, but what the client missed is not kept any more (`session.resync_required` on the wire).
-    """
 
-    journal_gap: bool = False
+class JournalGap(DuplexError):
+    """A session lives, but what its client missed is not kept any more (`session.resync_required` on the wire)."""
 
 
 class LocalProtocolError(DuplexError):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import attrs
 import trio
 
-from duplex_engine.errors import ResumeRefused
+from duplex_engine.errors import JournalGap, ResumeRefused
 from duplex_engine.protocol.commands import ResumeSession
 from duplex_engine.protocol.journal import Cursor, Journal
 from duplex_engine.protocol.resume import ResumeTokens
@@ -89,7 +89,7 @@ class AttachmentPoint:
                 self._changed()
 
     def check(self, claim: ResumeSession) -> None:
-        """Whether `claim` may attach now. Raises ResumeRefused (2.8); nothing has changed then."""
+        """Whether `claim` may attach now. Raises ResumeRefused or JournalGap (2.8); nothing has changed then."""
         if self._tokens is None:
             raise ResumeRefused("unsupported_session_resume", "this session cannot be resumed; open another")
         if not self._tokens.accept(claim.resume_token):
@@ -102,7 +102,7 @@ class AttachmentPoint:
                 "last_received_server_event_seq",
             )
         if not self._journal.bridges(seen):
-            raise ResumeRefused("journal_gap", f"what followed event {seen} is not kept any more", journal_gap=True)
+            raise JournalGap(f"what followed event {seen} is not kept any more")
 
     def arrived(self, attachment: Attachment) -> None:
         """This guest has read its greeting: older tokens are void from now on."""

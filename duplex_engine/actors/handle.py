@@ -47,16 +47,15 @@ class Guest:
 
     def arrived(self) -> None:
         """The guest has proved that it read its greeting: tokens older than the one in it are void."""
-        self._session.attachments.arrived(self.attachment)
+        self._session.outlet.attachments.arrived(self.attachment)
 
     async def next_batch(self) -> list[Entry]:
         """The next events for this guest, at least one; empty when the session has ended and all was read."""
-        return await self._session.feed.next_batch(self.attachment.cursor, BATCH_BYTES)
+        return await self._session.outlet.feed.next_batch(self.attachment.cursor, BATCH_BYTES)
 
     def wrote(self) -> None:
         """The last batch has left."""
-        self.attachment.writing = False
-        self._session.settled(self.attachment)
+        self._session.outlet.wrote(self.attachment)
 
 
 class SessionHandle:
@@ -92,17 +91,19 @@ class SessionHandle:
     @contextmanager
     def attach(self, after: int = 0) -> Iterator[Guest]:
         """Be the session's guest for the block; a former guest is replaced. Its scope ends the block early."""
-        with self._session.attachments.attach(after) as attachment:
+        with self._session.outlet.attachments.attach(after) as attachment:
             yield Guest(self._session, attachment)
 
     @contextmanager
     def take_over(self, claim: ResumeSession) -> Iterator[Guest]:
         """Be the session's guest for the block by right of a token, from where the claim left off.
 
-        Raises ResumeRefused, and then whoever is attached stays.
+        Raises ResumeRefused or JournalGap, and then whoever is attached stays.
         """
-        self._session.attachments.check(claim)
-        with self._session.attachments.attach(claim.last_received_server_event_seq, claim.resume_token) as attachment:
+        self._session.outlet.attachments.check(claim)
+        with self._session.outlet.attachments.attach(
+            claim.last_received_server_event_seq, claim.resume_token
+        ) as attachment:
             yield Guest(self._session, attachment)
 
     def submit(self, command: ClientCommand) -> None:
@@ -111,11 +112,11 @@ class SessionHandle:
 
     def cursor(self) -> Cursor:
         """A reading position at the journal's start."""
-        return self._session.feed.journal.cursor(0)
+        return self._session.outlet.feed.journal.cursor(0)
 
     async def follow(self, cursor: Cursor) -> list[Entry]:
         """The next events behind `cursor`; empty when the session has ended and all was read."""
-        return await self._session.feed.next_batch(cursor, BATCH_BYTES)
+        return await self._session.outlet.feed.next_batch(cursor, BATCH_BYTES)
 
     def end(self, reason: str) -> None:
         """End the session."""

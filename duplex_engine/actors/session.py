@@ -13,22 +13,19 @@ import numpy as np
 import structlog
 import trio
 
-from duplex_engine.actors.attachment import Attachment, AttachmentPoint
 from duplex_engine.actors.epoch import Epoch, Lender
-from duplex_engine.actors.feed import JournalFeed
 from duplex_engine.actors.input_age import InputAge
 from duplex_engine.actors.mailbox import Mailbox, input_bytes
 from duplex_engine.actors.observations import (
     FirstAudio,
     InputAged,
     InputRefusedByLimit,
-    InterruptionSettled,
     Observe,
-    OutputPurged,
     ResponseFinished,
     SessionEnded,
     SessionOpened,
 )
+from duplex_engine.actors.outlet import Outlet
 from duplex_engine.actors.patience import Patience
 from duplex_engine.actors.response import failure
 from duplex_engine.actors.supervisor import RestartBudget, contain
@@ -69,8 +66,7 @@ from duplex_engine.protocol.commands import (
     TruncateItem,
 )
 from duplex_engine.protocol.errors import ends_session
-from duplex_engine.protocol.events import OutputAudioDelta, SessionLagging
-from duplex_engine.protocol.journal import Entry, Journal
+from duplex_engine.protocol.events import ServerEvent, SessionLagging
 from duplex_engine.protocol.session_config import SessionConfig
 
 NO_ACTIVITY = (AcknowledgeEvents, CommitAudio, CreateItem, DeleteItem, RetrieveItem, TruncateItem)
@@ -120,17 +116,15 @@ class Session:
         )
         self._ears = Ears(opening.config, self.unit_format.rate_hz, opening.plugin.detector())
         resumable = opening.capabilities.resume and opening.config.numbered and not opening.tethered
-        self.feed = JournalFeed(
-            Journal(
-                opening.limits,
-                session_id=opening.id,
-                now=trio.current_time,
-                resumable=resumable,
-                numbered=opening.config.numbered,
-            )
+        self.outlet = Outlet(
+            opening.id,
+            opening.limits,
+            opening.observe,
+            self._presence_changed,
+            resumable=resumable,
+            numbered=opening.config.numbered,
         )
         self._mailbox = Mailbox(opening.limits.mailbox_commands)
-        self.attachments = AttachmentPoint(self.feed.journal, self._presence_changed, resumable=resumable)
         self._memory = opening.plugin.remember(opening.limits)
         self._scope = trio.CancelScope()
         self._ending = EndSession("transport_error")
@@ -175,7 +169,7 @@ class Session:
         self.intake.clear()
         self._opening.release_seat()
         self._emit_all(self._machine.ending(self._ending.reason, expired=self._ending.expired))
-        self.feed.close()
+        self.outlet.close()
         self.over.set()
         self._observe(SessionEnded(self.id, self._ending.reason))
         self._log.info("session_ended", reason=self._ending.reason)
@@ -261,7 +255,7 @@ class Session:
     def _perform_now(self, effect: SyncEffect) -> None:
         match effect:
             case Emit(event=event):
-                self._append(self.feed.append(event))
+                self._say(event)
             case Feed():
                 self._take_in(effect)
             case Overheard(utterance=utterance):
@@ -283,7 +277,7 @@ class Session:
             case TrimJournal(seq=seq, event_id=event_id):
                 self._trim(seq, event_id)
             case PurgeOutput(response_id=response_id):
-                self._purge(response_id)
+                self.outlet.withdraw(response_id)
 
     # --- input --------------------------------------------------------------------------------------------------
 
@@ -301,7 +295,7 @@ class Session:
         lag_s = self._input_age.notice(now)
         if lag_s is not None and self.config.duplex_events:
             lagging = SessionLagging(session_id=self.id, input_age_ms=round(1000 * lag_s), dropped_ms=0)
-            self._append(self.feed.append(lagging))
+            self._say(lagging)
 
     def _end_turn_in_intake(self) -> None:
         self.intake.pad()
@@ -350,31 +344,15 @@ class Session:
         """How far audio may run ahead."""
         return self._plan.lead_s
 
-    def _append(self, entry: Entry) -> None:
-        attachment = self.attachments.current
-        if attachment is None:
-            return
-        waiting_bytes, waiting_events = attachment.cursor.backlog
-        if waiting_bytes > self.limits.output_bytes or waiting_events > self.limits.output_events:
-            self._overflow()
-
-    def _overflow(self) -> None:
-        if self._scope.cancel_called:
-            return
-        self._log.warning("output_overflow")
-        self._epoch.cut("output_overflow", ResponseStatus.FAILED)
-        self.end("output_overflow")
-
-    def _purge(self, response_id: str) -> None:
-        purged = self.feed.journal.purge(
-            lambda entry: type(entry.event) is OutputAudioDelta and entry.event.response_id == response_id
-        )
-        if purged:
-            self._observe(OutputPurged(self.id, purged))
+    def _say(self, event: ServerEvent) -> None:
+        if not self.outlet.say(event) and not self._scope.cancel_called:
+            self._log.warning("output_overflow")
+            self._epoch.cut("output_overflow", ResponseStatus.FAILED)
+            self.end("output_overflow")
 
     def _trim(self, seq: int, event_id: str | None) -> None:
         try:
-            self.feed.journal.trim(seq)
+            self.outlet.trim(seq)
         except ProtocolViolation as error:
             self._emit_all(self._machine.refuse(error, event_id))
 
@@ -406,23 +384,13 @@ class Session:
         return Epoch(self, self._opening.lender, self._plan, self._memory, cause)
 
     async def _interrupt(self, reason: str, *, whole_epoch: bool) -> None:
-        attachment = self.attachments.current
-        if attachment is not None and attachment.writing:
-            attachment.interrupted_at = trio.current_time()
-        else:
-            self._observe(InterruptionSettled(self.id, 0.0))
+        self.outlet.interrupted()
         if whole_epoch:
             # What the old one's last words bring about, such as a deferred turn, is already the next one's business.
             ending, self._epoch = self._epoch, self._new_epoch(EpochCause.INTERRUPTED)
             await ending.end(reason)
         else:
             await self._epoch.interrupt(reason)
-
-    def settled(self, attachment: Attachment) -> None:
-        """The guest's writer finished the batch that was on the wire when an interruption came."""
-        if attachment.interrupted_at is not None:
-            self._observe(InterruptionSettled(self.id, trio.current_time() - attachment.interrupted_at))
-            attachment.interrupted_at = None
 
     def _reconfigure(self, change: Reconfigure) -> Sequence[SyncEffect]:
         try:
@@ -444,7 +412,7 @@ class Session:
                 self.end(ending.reason, expired=ending.expired)
 
     def _presence_changed(self) -> None:
-        if self.attachments.current is None:
+        if self.outlet.attachments.current is None:
             self._patience.vacated(trio.current_time())
         else:
             self._patience.attended()

@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from duplex_engine.errors import CodedError, LocalProtocolError, ProtocolViolation, ResumeRefused
+from duplex_engine.errors import CodedError, JournalGap, LocalProtocolError, ProtocolViolation
 from duplex_engine.protocol.commands import AcknowledgeEvents, ClientCommand, ResumeSession, UpdateSession
 from duplex_engine.protocol.errors import ErrorType, error_event, error_from, rule_of
 from duplex_engine.protocol.events import ErrorEvent, ResyncRequired
@@ -23,6 +23,8 @@ DUPLEX_PATH: Final = "/v1/duplex"
 REALTIME_PATHS: Final = frozenset({REALTIME_PATH, DUPLEX_PATH})
 FIRST_FRAME_S: Final = 10.0
 """Seconds that a client has for its first frame."""
+
+JOURNAL_GAP: Final = "journal_gap"
 
 TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS: Final = frozenset({"0", "false", "no", "off"})
@@ -259,11 +261,11 @@ class Handshake:
         """The session is open, or resumed."""
         self._move(Happening.OPENED)
 
-    def refused(self, error: CodedError) -> Refuse:
+    def refused(self, error: CodedError | JournalGap) -> Refuse:
         """The session could not be opened or resumed."""
         self._move(Happening.REFUSED)
-        if isinstance(error, ResumeRefused) and error.journal_gap:
-            return Refuse(ResyncRequired(session_id=self._resumed_id, reason=error.code))
+        if isinstance(error, JournalGap):
+            return Refuse(ResyncRequired(session_id=self._resumed_id, reason=JOURNAL_GAP))
         return Refuse(error_from(error, self._opening_event_id))
 
     def ending(self) -> None:

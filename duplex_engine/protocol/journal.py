@@ -211,11 +211,16 @@ class Cursor:
 
     @property
     def backlog(self) -> tuple[int, int]:
-        """Bytes and events said since this reader came that it has still to take. A replay is no sign of a slow reader."""
+        """Bytes and events that this reader has still to take."""
         if self._closed:
             return 0, 0
-        waiting_bytes = self._journal._said_bytes - self._passed_bytes - self._replay_bytes
-        return waiting_bytes, self._journal._said_events - self._passed_events - self._replay_events
+        return self._journal._said_bytes - self._passed_bytes, self._journal._said_events - self._passed_events
+
+    @property
+    def behind(self) -> tuple[int, int]:
+        """The part of the backlog that was said since this reader came: a replay is no sign of a slow reader."""
+        waiting_bytes, waiting_events = self.backlog
+        return max(waiting_bytes - self._replay_bytes, 0), max(waiting_events - self._replay_events, 0)
 
     def take(self, max_bytes: int) -> list[Entry]:
         """The next entries, in order: at least one if there is any, together at most `max_bytes` unless it is one."""

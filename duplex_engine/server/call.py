@@ -15,7 +15,7 @@ from trio_websocket import ConnectionClosed
 
 from duplex_engine.actors.handle import Guest, SessionHandle
 from duplex_engine.actors.supervisor import contain
-from duplex_engine.errors import CodedError, ProtocolViolation, ResumeRefused, TransportStalled
+from duplex_engine.errors import CodedError, JournalGap, ProtocolViolation, ResumeRefused, TransportStalled
 from duplex_engine.protocol.codec import decode_command, encode_event
 from duplex_engine.protocol.commands import ResumeSession
 from duplex_engine.protocol.errors import error_event
@@ -113,9 +113,10 @@ class Call:
         try:
             self._session = self._reception.engine.find_session(claim.session_id)
             await self._converse(self._session, self._session.take_over(claim))
-        except ResumeRefused as refusal:
-            self._reception.metrics.resume(refusal.code)
-            await self._refuse(self._handshake.refused(refusal))
+        except (ResumeRefused, JournalGap) as problem:
+            refusal = self._handshake.refused(problem)
+            self._reception.metrics.resume(refusal.reason)
+            await self._refuse(refusal)
 
     async def _start_session(self, session: Mapping[str, object], profile: Profile) -> None:
         self._session = await self._reception.engine.start_session(session, profile=profile)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duplex_engine.errors import AdmissionRefused, ConfigRejected, LocalProtocolError, ProtocolViolation, ResumeRefused
+from duplex_engine.errors import AdmissionRefused, ConfigRejected, JournalGap, LocalProtocolError, ProtocolViolation
 from duplex_engine.protocol.commands import (
     AcknowledgeEvents,
     AppendAudio,
@@ -264,7 +264,7 @@ def test_resuming() -> None:
 def test_resuming_across_a_gap_is_no_error() -> None:
     handshake = connection()
     handshake.receive(RESUME)
-    refusal = handshake.refused(ResumeRefused("journal_gap", "gone", journal_gap=True))
+    refusal = handshake.refused(JournalGap("gone"))
     assert refusal == Refuse(ResyncRequired(session_id=RESUME.session_id, reason="journal_gap"))
     assert (refusal.close_code, refusal.reason) == (1008, "journal_gap")
     assert handshake.state is ConnectionState.CLOSED

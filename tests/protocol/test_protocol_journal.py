@@ -302,6 +302,10 @@ def test_a_long_unread_chain_is_freed_without_recursion() -> None:
     del journal, cursor
 
 
+def size_of(entries: list[Entry]) -> tuple[int, int]:
+    return sum(len(entry.frame) for entry in entries), len(entries)
+
+
 class JournalMachine(RuleBasedStateMachine):
     """A journal beside a plain list that never forgets."""
 
@@ -403,8 +407,9 @@ class JournalMachine(RuleBasedStateMachine):
         for cursor, taken in self.taken.items():
             due = [entry for entry in self.said[self.started_at[cursor] :] if entry not in self.purged]
             assert taken + self._peek(cursor) == due
-            waiting = [e for e in self._peek(cursor) if self.said.index(e) >= self.found[cursor]]
-            assert cursor.backlog == (sum(len(entry.frame) for entry in waiting), len(waiting))
+            waiting = self._peek(cursor)
+            assert cursor.backlog == size_of(waiting)
+            assert cursor.behind == size_of([e for e in waiting if self.said.index(e) >= self.found[cursor]])
 
     @invariant()
     def numbers_strictly_increase(self) -> None:
