@@ -22,6 +22,8 @@ from duplex_engine.conversation.scene import Scene
 from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.commands import AppendAudio, CreateItem
 from duplex_engine.protocol.events import ItemAdded, ItemCreated, ItemDeleted, ItemDone, ItemRetrieved
+from duplex_engine.protocol.sizes import ECHO_BYTES
+from duplex_engine.protocol.wire_json import dumps
 
 TEXT_PARTS = frozenset({"input_text", "text", "output_text"})
 AUDIO_PARTS = frozenset({"input_audio", "audio", "output_audio"})
@@ -45,6 +47,7 @@ class Creation:
     def create(self, command: CreateItem) -> None:
         """Store an item, or refuse it with the codes of 3.8."""
         item = _item(command.item)
+        _check_size(item)
         self._check_place(item, command.previous_item_id)
         self._check_pictures(item)
         sound = self._sound(command.audio)
@@ -190,6 +193,15 @@ class Creation:
         item = self.find(item_id)
         self._answers.refresh(item.id)
         self._scene.say(ItemRetrieved(item=item.to_wire()))
+
+
+def _check_size(item: Item) -> None:
+    """An item is said back several times, each time whole."""
+    size = len(dumps(item.to_wire()))
+    if size > ECHO_BYTES:
+        raise ProtocolViolation(
+            "event_too_large", f"the item takes {size} bytes without its media; the limit is {ECHO_BYTES}", "item"
+        )
 
 
 def _item(wire: JsonObject) -> Item:

@@ -11,6 +11,7 @@ import numpy as np
 from duplex_engine.conversation.effects import Message, Samples, Turn, Utterance
 from duplex_engine.conversation.items import Items
 from duplex_engine.protocol.commands import ResponseOptions
+from duplex_engine.protocol.sizes import TRANSCRIPT_CHARACTERS
 
 SAMPLE_BYTES = 4
 
@@ -42,9 +43,10 @@ class OpenTurn:
             self.samples += len(samples)
 
     def hint(self, transcript: str | None) -> None:
-        """The client knows what was said; saying the same again adds nothing."""
-        if transcript and transcript not in self.hints[-1:]:
-            self.hints.append(transcript)
+        """The client knows what was said; saying the same again adds nothing, nor does saying more than was said."""
+        room = TRANSCRIPT_CHARACTERS - len(self.transcript)
+        if transcript and room > 0 and transcript not in self.hints[-1:]:
+            self.hints.append(transcript[:room])
 
     @property
     def transcript(self) -> str:

@@ -35,7 +35,8 @@ from duplex_engine.protocol.commands import (
 from duplex_engine.protocol.decode_append import read_append
 from duplex_engine.protocol.decode_items import read_create_item
 from duplex_engine.protocol.decode_options import read_create_response
-from duplex_engine.protocol.fields import boolean, is_number, shown, string, wrong
+from duplex_engine.protocol.fields import A_NAME, boolean, is_name, is_number, shown, string, wrong
+from duplex_engine.protocol.sizes import MESSAGE_CHARACTERS
 from duplex_engine.protocol.wire_json import dumps, loads
 
 FRAME_LIMIT_BYTES: Final = 15 * 1024 * 1024
@@ -54,6 +55,8 @@ def decode_command(frame: str | bytes) -> ClientCommand:
     event_id = event.get("event_id")
     if type(event_id) is not str:
         event_id = None
+    elif not is_name(event_id):
+        raise wrong("event_id", A_NAME, event_id)
     try:
         return _reader(event.get("type"))(event, event_id)
     except ProtocolViolation as violation:
@@ -111,7 +114,7 @@ def _expect(expected: str, right: Callable[[object], bool]) -> Callable[[object,
 
 def _strict_converter() -> Converter:
     converter = Converter()
-    converter.register_structure_hook(str, _expect("a string", lambda value: type(value) is str))
+    converter.register_structure_hook(str, _expect(A_NAME, is_name))
     converter.register_structure_hook(bool, _expect("true or false", lambda value: type(value) is bool))
     converter.register_structure_hook(int, _expect("an integer", lambda value: type(value) is int))
     converter.register_structure_hook(float, _expect("a finite number", is_number))
@@ -175,7 +178,16 @@ def _read_event_ack(event: Event, event_id: str | None) -> AcknowledgeEvents:
 
 
 def _read_close(event: Event, event_id: str | None) -> CloseSession:
-    return CloseSession(reason=string(event, "reason") or "client_close", event_id=event_id)
+    """A long goodbye is cut, not refused."""
+    reason = string(event, "reason") or "client_close"
+    return CloseSession(reason=reason[:MESSAGE_CHARACTERS], event_id=event_id)
+
+
+def _read_text(event: Event, event_id: str | None) -> AppendText:
+    text = string(event, "text")
+    if text is None:
+        raise ProtocolViolation("bad_event", "text is missing", "text")
+    return AppendText(text=text, event_id=event_id)
 
 
 def _read_commit(event: Event, event_id: str | None) -> CommitAudio:
@@ -280,7 +292,7 @@ _READERS: Final[dict[str, Reader]] = {
     "audio.playback_ack": _read_playback_ack,
     "turn.signal": _read_signal,
     "signal_turn": _read_signal,
-    "input.text.append": _plain(AppendText),
-    "input_text.append": _plain(AppendText),
-    "push_text": _plain(AppendText),
+    "input.text.append": _read_text,
+    "input_text.append": _read_text,
+    "push_text": _read_text,
 }

@@ -11,8 +11,9 @@ import attrs
 
 from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.commands import AppendAudio
-from duplex_engine.protocol.fields import boolean, declared_format, is_number, number, sample_rate, string, wrong
+from duplex_engine.protocol.fields import boolean, declared_format, is_number, name, number, sample_rate, string, wrong
 from duplex_engine.protocol.formats import INPUT_ENCODINGS, Encoding
+from duplex_engine.protocol.sizes import TRANSCRIPT_CHARACTERS
 from duplex_engine.protocol.wire_json import b64decode
 
 PICTURE_CHARACTERS: Final = 4_000_000
@@ -66,11 +67,18 @@ def _rare_fields(event: Event, speech: bool | None) -> dict[str, Any]:
         "speech": speech,
         "overlap_silence_rms": floor,
         "audio_start_ms": number(event, "audio_start_ms"),
-        "transcript": string(event, "transcript") or string(event, "text"),
-        "overlap_action": string(event, "overlap_action") or string(event, "overlap"),
+        "transcript": _hint(event, "transcript") or _hint(event, "text"),
+        "overlap_action": name(event, "overlap_action") or name(event, "overlap"),
         "force_barge_in": boolean(event, "force_barge_in") or False,
         "force_listen": boolean(event, "force_listen") or False,
     }
+
+
+def _hint(event: Event, key: str) -> str | None:
+    text = string(event, key)
+    if text is not None and len(text) > TRANSCRIPT_CHARACTERS:
+        raise wrong(key, f"a string of at most {TRANSCRIPT_CHARACTERS} characters", text)
+    return text
 
 
 def decode_audio(text: str, param: str) -> bytes:

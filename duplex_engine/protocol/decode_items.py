@@ -9,7 +9,7 @@ from typing import Final
 from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.commands import AppendAudio, CreateItem
 from duplex_engine.protocol.decode_append import decode_audio, decode_picture
-from duplex_engine.protocol.fields import declared_format, sample_rate, string, wrong
+from duplex_engine.protocol.fields import declared_format, name, sample_rate, wrong
 from duplex_engine.protocol.formats import INPUT_ENCODINGS
 from duplex_engine.protocol.ids import new_item_id
 
@@ -34,14 +34,14 @@ def read_create_item(event: Mapping[str, object], event_id: str | None) -> Creat
         _check_function_output(item)
     elif item["type"] == "function_call":
         _check_function_call(item)
-    return CreateItem(item=item, audio=audio, previous_item_id=string(event, "previous_item_id"), event_id=event_id)
+    return CreateItem(item=item, audio=audio, previous_item_id=name(event, "previous_item_id"), event_id=event_id)
 
 
 def _with_defaults(given: Mapping[str, object]) -> JsonDict:
     item: JsonDict = dict(given)
     for key, default in (("id", ""), ("object", "realtime.item"), ("type", "message"), ("status", "completed")):
         try:
-            item[key] = string(given, key) or default
+            item[key] = name(given, key) or default
         except ProtocolViolation as violation:
             violation.param = f"item.{key}"
             raise

@@ -7,10 +7,13 @@ audio format that cannot be sent is an error. Which options a profile refuses is
 from collections.abc import Mapping
 from typing import Final
 
+from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.commands import CreateResponse, ResponseOptions
 from duplex_engine.protocol.events import UNSET
-from duplex_engine.protocol.fields import at, declared_format, is_number, wrong
+from duplex_engine.protocol.fields import MODALITIES, at, declared_format, is_name, is_number, wrong
 from duplex_engine.protocol.formats import OUTPUT_ENCODINGS, Encoding
+from duplex_engine.protocol.sizes import METADATA_BYTES
+from duplex_engine.protocol.wire_json import dumps
 
 REFUSED_OPTIONS: Final = (
     "instructions",
@@ -47,6 +50,10 @@ def read_create_response(event: Mapping[str, object], event_id: str | None) -> C
 
 def _options(chosen: Options) -> ResponseOptions:
     metadata = chosen.get("metadata")
+    if isinstance(metadata, Mapping) and (size := len(dumps(metadata))) > METADATA_BYTES:
+        raise ProtocolViolation(
+            "bad_event", f"response.metadata takes {size} bytes; the limit is {METADATA_BYTES}", "response.metadata"
+        )
     tool_choice = chosen.get("tool_choice")
     return ResponseOptions(
         modalities=_strings(chosen.get("modalities")) or _strings(chosen.get("output_modalities")),
@@ -87,7 +94,7 @@ def _string(chosen: Options, *paths: str) -> str | None:
 
 
 def _strings(value: object) -> tuple[str, ...] | None:
-    if isinstance(value, list) and value and all(isinstance(entry, str) for entry in value):
+    if isinstance(value, list) and 0 < len(value) <= MODALITIES and all(is_name(entry) for entry in value):
         return tuple(value)
     return None
 

@@ -11,6 +11,7 @@ import attrs
 
 from duplex_engine.errors import AdmissionRefused, CodedError, ProtocolViolation
 from duplex_engine.protocol.events import UNSET, Absent, ErrorDetail, ErrorEvent
+from duplex_engine.protocol.sizes import MESSAGE_CHARACTERS, NAME_CHARACTERS
 
 
 class ErrorType(Enum):
@@ -183,9 +184,9 @@ def error_event(
         error=ErrorDetail(
             type=error_type(code),
             code=code,
-            message=message,
+            message=message if len(message) <= MESSAGE_CHARACTERS else f"{message[:MESSAGE_CHARACTERS]}…",
             event_id=UNSET if event_id is None else event_id,
-            param=UNSET if param is None else param,
+            param=UNSET if param is None else param[:NAME_CHARACTERS],
             retryable=UNSET if says is None else says,
         )
     )

@@ -10,6 +10,11 @@ from typing import Final, TypeGuard
 from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.events import UNSET, Absent
 from duplex_engine.protocol.formats import MAX_RATE_HZ, MIN_RATE_HZ, Encoding, parse_encoding
+from duplex_engine.protocol.sizes import NAME_CHARACTERS
+
+MODALITIES: Final = 8
+"""Longest list of modalities; there are three."""
+A_NAME: Final = f"a string of at most {NAME_CHARACTERS} characters"
 
 _SHOWN_CHARACTERS: Final = 60
 
@@ -67,6 +72,19 @@ def string(event: Mapping[str, object], key: str) -> str | None:
     if value is None or type(value) is str:
         return value
     raise wrong(key, "a string", value)
+
+
+def name(event: Mapping[str, object], key: str) -> str | None:
+    """A string that names something. Raises ProtocolViolation `bad_event` for anything else, or a longer one."""
+    value = string(event, key)
+    if value is not None and not is_name(value):
+        raise wrong(key, A_NAME, value)
+    return value
+
+
+def is_name(value: object) -> bool:
+    """Whether this is a string that is short enough to name something."""
+    return type(value) is str and len(value) <= NAME_CHARACTERS
 
 
 def sample_rate(value: object, param: str) -> int | None:

@@ -11,7 +11,7 @@ import attrs
 
 from duplex_engine.errors import ConfigRejected, ProtocolViolation
 from duplex_engine.protocol.events import UNSET
-from duplex_engine.protocol.fields import at, declared_format, is_number, sample_rate
+from duplex_engine.protocol.fields import MODALITIES, at, declared_format, is_name, is_number, sample_rate
 from duplex_engine.protocol.formats import Encoding
 from duplex_engine.protocol.session_values import DEFAULT_IDLE_TIMEOUT_S, PlaybackPolicy
 
@@ -39,7 +39,7 @@ def _text(value: object) -> object:
 
 
 def _texts(value: object) -> object:
-    fits = isinstance(value, list | tuple) and value and all(isinstance(entry, str) for entry in value)
+    fits = isinstance(value, list | tuple) and 0 < len(value) <= MODALITIES and all(map(is_name, value))
     return tuple(value) if fits else UNSET  # type: ignore[arg-type]
 
 

@@ -22,6 +22,7 @@ from duplex_engine.protocol.session_detection import (
     opening_detection,
     read_detection,
 )
+from duplex_engine.protocol.session_echo import public_session
 from duplex_engine.protocol.session_fields import (
     OPENING_SETTINGS,
     OVERLAP_POLICY,
@@ -30,7 +31,8 @@ from duplex_engine.protocol.session_fields import (
     declared_audio,
     stored,
 )
-from duplex_engine.protocol.session_values import Profile, SessionConfig
+from duplex_engine.protocol.session_values import Profile, SessionConfig, SessionFacts
+from duplex_engine.protocol.sizes import ECHO_BYTES, METADATA_BYTES
 from duplex_engine.protocol.wire_json import dumps
 
 G711_RATE_HZ: Final = 8_000
@@ -69,7 +71,7 @@ def open_config(
         other=stored(obj, {}),
         **changes(obj, SETTINGS + OPENING_SETTINGS),
     )
-    return _bounded(_with_audio(config, obj), limits)
+    return _bounded(_with_audio(config, obj), capabilities, limits)
 
 
 def patch_config(
@@ -95,7 +97,7 @@ def patch_config(
         other=stored(patch, config.other),
         **changes(patch, SETTINGS),
     )
-    return _bounded(_with_audio(after, patch), limits)
+    return _bounded(_with_audio(after, patch), capabilities, limits)
 
 
 def _refuse_fixed(config: SessionConfig, patch: Json) -> None:
@@ -171,28 +173,20 @@ def _output_rate(config: SessionConfig, encoding: Encoding, declared_hz: int | N
     return declared_hz if config.extra_body.get("resample_output") is True else None
 
 
-def _bounded(config: SessionConfig, limits: SessionLimits) -> SessionConfig:
-    """What is echoed with every session object must be expressible, and fit into the session's output."""
-    echoed = {
-        "model": config.model,
-        "modalities": config.modalities,
-        "instructions": config.instructions,
-        "initial_user_text": config.initial_user_text,
-        "voice": config.voice,
-        "tools": config.tools,
-        "tool_choice": config.tool_choice,
-        "metadata": config.metadata,
-        "other": config.other,
-        "turn_detection": config.turn_detection and config.turn_detection.said,
-        "ignored_turn_detection": config.ignored_turn_detection,
-    }
+def _bounded(config: SessionConfig, capabilities: Capabilities, limits: SessionLimits) -> SessionConfig:
+    """What is echoed with every session object must be expressible, and fit into a frame and the session's output."""
     try:
-        size = len(dumps([[[[echoed]]]]))  # as deep as it will stand inside an event
+        echo = public_session(config, SessionFacts(id=""), capabilities)
+        size, metadata_size = len(dumps([[[[echo]]]])), len(dumps(config.metadata))  # as deep as inside an event
     except LocalProtocolError as error:
         raise ConfigRejected("invalid_session_config", f"the session object is {error}") from None
-    room = max(limits.output_bytes // ECHOES, SMALLEST_ROOM_BYTES)
+    room = min(max(limits.output_bytes // ECHOES, SMALLEST_ROOM_BYTES), ECHO_BYTES)
     if size > room:
         raise ConfigRejected(
             "invalid_session_config", f"the session object takes {size} bytes in every echo; the limit is {room}"
+        )
+    if metadata_size > METADATA_BYTES:
+        raise ConfigRejected(
+            "invalid_session_config", f"metadata takes {metadata_size} bytes; the limit is {METADATA_BYTES}", "metadata"
         )
     return config

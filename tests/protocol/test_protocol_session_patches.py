@@ -133,8 +133,8 @@ def test_semantic_detection_on_a_native_model_is_echoed_until_it_is_replaced() -
 
 
 def test_the_session_object_must_fit_its_echoes() -> None:
-    limits = SessionLimits(output_bytes=1_000_000)
-    big = {"instructions": "x" * 260_000}
+    limits = SessionLimits(output_bytes=800_000)
+    big = {"instructions": "x" * 224_000}
     refused: list[Callable[[], SessionConfig]] = [
         lambda: open_config(big, profile=STRICT, capabilities=TURN, default_model="m", limits=limits),
         lambda: patch_config(SessionConfig(), big, capabilities=TURN, limits=limits),

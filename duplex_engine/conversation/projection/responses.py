@@ -3,6 +3,7 @@
 Owns the shapes and the order. Never decides that an answer starts or ends.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ from duplex_engine.protocol.events import (
     TranscriptDelta,
     TranscriptDone,
 )
+from duplex_engine.protocol.sizes import ALIGNMENT_MARKS
 
 GA_REASONS: Final = {
     "turn_detected": "turn_detected",
@@ -182,10 +184,12 @@ class AnswerProjection:
         return [part]
 
     def _marks_shown(self, answer: Answer) -> Sequence[TextMark]:
-        if answer.status is not ResponseStatus.CANCELLED and answer.cursor.cap_ms is None:
-            return answer.marks
-        heard_ms = self.ledger.heard_ms(answer.cursor)
-        return [mark for mark in answer.marks if mark.audio_end_ms <= heard_ms]
+        """The marks of what was heard; of a long answer every second one, or every third, up to the last."""
+        marks = answer.marks
+        if answer.status is ResponseStatus.CANCELLED or answer.cursor.cap_ms is not None:
+            heard_ms = self.ledger.heard_ms(answer.cursor)
+            marks = [mark for mark in marks if mark.audio_end_ms <= heard_ms]
+        return marks[:: -math.ceil(len(marks) / ALIGNMENT_MARKS)][::-1] if len(marks) > ALIGNMENT_MARKS else marks
 
     def _response(
         self,
