@@ -42,6 +42,8 @@ CLOSING = (
 ENDING = CLOSING[-3:]
 ANSWERED_BY = {DELTA: "response.output_audio.done", "response.content_part.added": "response.content_part.done"}
 """What has begun, and how the end of a response says that it is over."""
+ASIDE = frozenset({"output_audio_buffer.cleared", "conversation.item.retrieved"})
+"""Events about a response that may come at any time: for the player, and because somebody asked."""
 EPOCH_PLACES = (("epoch",), ("metadata", "epoch"), ("session", "epoch"), ("event", "epoch"))
 
 
@@ -214,7 +216,7 @@ def _epoch(event: Mapping[str, object]) -> int | None:
 
 
 def _told(caller: Caller) -> Mapping[object, Sequence[str]]:
-    """The types of all events of each response in the order they came, but for what the player is told."""
+    """The types of all events of each response in the order they came, but for what is said aside."""
     lives: dict[object, list[str]] = {heard["response_id"]: [] for heard in caller.all("response.created")}
     of_item = {f"item_{response_id}": response_id for response_id in lives}
     for heard in caller.heard:
@@ -222,7 +224,7 @@ def _told(caller: Caller) -> Mapping[object, Sequence[str]]:
         item = heard.event.get("item")
         if response_id is None and heard.type.startswith("conversation.item.") and isinstance(item, Mapping):
             response_id = of_item.get(str(item["id"]))
-        if response_id in lives and heard.type != "output_audio_buffer.cleared":
+        if response_id in lives and heard.type not in ASIDE:
             lives[response_id].append(heard.type)
     return lives
 
