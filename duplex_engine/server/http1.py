@@ -17,6 +17,7 @@ from duplex_engine.errors import DuplexError
 from duplex_engine.server.byte_io import byte_io, linger
 
 Headers = Sequence[tuple[bytes, bytes]]
+CLOSE = (b"connection", b"close")
 WRITE_BYTES = 256 * 1024
 """What has to be taken within one write deadline: the time for an answer grows with its length."""
 
@@ -111,7 +112,7 @@ class HttpConnection:
             except h11.RemoteProtocolError as error:
                 status, reason = error.error_status_hint, str(error)
         if self._begun or status != HTTPStatus.REQUEST_TIMEOUT:
-            await self._refuse(status, reason)
+            await self.respond(status, reason.encode(), content_type="text/plain", headers=[CLOSE])
         return None
 
     async def read_body(self) -> bytes:
@@ -133,8 +134,11 @@ class HttpConnection:
     ) -> None:
         """Answer the request read last. A peer that is gone, or takes nothing, simply has no further request.
 
-        Whoever answers without having read the body ends the connection.
+        Whoever answers without having read the body ends the connection. When an answer has been begun, or was given up in
+        the middle, nothing is sent.
         """
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
         ending = CLOSE in headers or self._unfinished
         answer = self._head(status, content_type, [(b"content-length", b"%d" % len(body)), *headers])
         if body and self._method != b"HEAD":
@@ -146,7 +150,10 @@ class HttpConnection:
     # --- answers of many parts ------------------------------------------------------------------------------------
 
     async def begin(self, status: int, content_type: str, headers: Headers = ()) -> bool:
-        """Begin an answer whose length is not known; false when the peer is gone or takes nothing."""
+        """Begin an answer whose length is not known; false when the peer is gone or takes nothing.
+
+        It is given up when one of its writes is cancelled.
+        """
         return await self._send(self._head(status, content_type, headers))
 
     async def send_part(self, data: bytes) -> bool:
@@ -220,10 +227,6 @@ class HttpConnection:
             self._http.receive_data(await self._io.receive())
         return event
 
-    async def _refuse(self, status: int, reason: str) -> None:
-        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self.respond(status, reason.encode(), content_type="text/plain", headers=[CLOSE])
-
     def _head(self, status: int, content_type: str, headers: Headers) -> bytes:
         head = [(b"content-type", content_type.encode()), *headers]
         if self._unfinished and CLOSE not in headers:
@@ -231,10 +234,18 @@ class HttpConnection:
         return self._http.send(h11.Response(status_code=status, headers=head, reason=_reason(status))) or b""
 
     async def _send(self, data: bytes) -> bool:
-        for start in range(0, len(data), WRITE_BYTES):
-            if not await self._send_piece(memoryview(data)[start : start + WRITE_BYTES]):
+        sent = False
+        try:
+            sent = await self._send_pieces(data)
+        finally:
+            if not sent:
                 # What followed half an answer could not be read.
                 self._http.send_failed()
+        return sent
+
+    async def _send_pieces(self, data: bytes) -> bool:
+        for start in range(0, len(data), WRITE_BYTES):
+            if not await self._send_piece(memoryview(data)[start : start + WRITE_BYTES]):
                 return False
         return True
 
@@ -246,9 +257,6 @@ class HttpConnection:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass
         return False
-
-
-CLOSE = (b"connection", b"close")
 
 
 def _request(event: h11.Request) -> Request:

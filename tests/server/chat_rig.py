@@ -1,13 +1,20 @@
 """Chat requests on the connections of a rig: what is posted, and what comes back."""
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-from server_rig import Caller, Rig
+import numpy as np
+from server_rig import Caller, Rig, Talker
 
+from duplex_engine.conversation.effects import Turn
+from duplex_engine.conversation.facts import FunctionCall, Usage
+from duplex_engine.model_plugins.contract import Epoch, Response, SessionPlan
 from duplex_engine.model_plugins.scripted.plugin import ScriptedPlugin
+from duplex_engine.protocol.capabilities import Capabilities
+from duplex_engine.protocol.session_config import SessionConfig
 
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -106,3 +113,45 @@ async def ask(rig: Rig, **fields: Any) -> Reply:
     caller = rig.connect()
     await caller.send(asking(**fields))
     return await read_reply(caller)
+
+
+LOUD = base64.b64encode((np.sin(np.arange(24_000) * 0.2) * 12_000).astype("<i2").tobytes()).decode()
+SOUND = {"type": "input_audio", "input_audio": {"data": LOUD, "format": "pcm16"}}
+"""A second of noise, as a part of a message."""
+
+
+@attrs.define
+class Chatty(Talker):
+    """Says what it is told, in writing or aloud, remembers what it was asked, and hears the same in every sound."""
+
+    words: Sequence[str] = ("All ", "right.")
+    reason: str = "stop"
+    calls: Sequence[FunctionCall] = ()
+    tools: bool = True
+    configs: list[SessionConfig] = attrs.Factory(list)
+    turns: list[Turn] = attrs.Factory(list)
+    chat: bool = True
+
+    def capabilities(self, max_sessions: int | None) -> Capabilities:
+        return attrs.evolve(super().capabilities(max_sessions), chat=self.chat, tools=self.tools)
+
+    def plan(self, config: SessionConfig) -> SessionPlan:
+        self.configs.append(config)
+        return SessionPlan()
+
+    async def answer(self, epoch: Epoch, turn: Turn, response: Response) -> None:
+        self.turns.append(turn)
+        if turn.utterance is not None:
+            await epoch.heard(f"{len(turn.utterance.samples()) / 16_000:.1f} s of sound", turn=turn)
+        for word in self.words:
+            await response.audio(b"\1\2" * 1_001, text=word)
+        for call in self.calls:
+            await response.call(call)
+        response.finish(
+            self.reason, Usage(input_text=20, input_audio=10, input_cached=4, output_text=5, output_audio=2)
+        )
+
+    @property
+    def heard(self) -> list[tuple[str, str]]:
+        """The history of the last turn that was answered."""
+        return [(message.role, message.text) for message in self.turns[-1].history]

@@ -6,19 +6,14 @@ import wave
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 import trio
-from chat_rig import HELLO, ask, turns
-from server_rig import Talker, rigged
+from chat_rig import HELLO, SOUND, Chatty, ask, turns
+from server_rig import rigged
 from trio.abc import Clock
 
-from duplex_engine.conversation.effects import Turn
-from duplex_engine.conversation.facts import FunctionCall, Usage
-from duplex_engine.model_plugins.contract import Epoch, Response, SessionPlan
-from duplex_engine.protocol.capabilities import Capabilities
-from duplex_engine.protocol.session_config import SessionConfig
+from duplex_engine.conversation.facts import FunctionCall
 from duplex_engine.testing.marks import MarkReader
 
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
@@ -29,47 +24,7 @@ USAGE = {
     "prompt_tokens_details": {"cached_tokens": 4, "audio_tokens": 10},
     "completion_tokens_details": {"audio_tokens": 2, "reasoning_tokens": 0},
 }
-LOUD = base64.b64encode((np.sin(np.arange(24_000) * 0.2) * 12_000).astype("<i2").tobytes()).decode()
-SOUND = {"type": "input_audio", "input_audio": {"data": LOUD, "format": "pcm16"}}
 SILENCE = {"type": "input_audio", "input_audio": {"data": base64.b64encode(bytes(9_600)).decode(), "format": "pcm16"}}
-
-
-@attrs.define
-class Chatty(Talker):
-    """Says what it is told, in writing or aloud, remembers what it was asked, and hears the same in every sound."""
-
-    words: Sequence[str] = ("All ", "right.")
-    reason: str = "stop"
-    calls: Sequence[FunctionCall] = ()
-    tools: bool = True
-    configs: list[SessionConfig] = attrs.Factory(list)
-    turns: list[Turn] = attrs.Factory(list)
-    rate_hz: int = 24_000
-    chat: bool = True
-
-    def capabilities(self, max_sessions: int | None) -> Capabilities:
-        return attrs.evolve(super().capabilities(max_sessions), chat=self.chat, tools=self.tools)
-
-    def plan(self, config: SessionConfig) -> SessionPlan:
-        self.configs.append(config)
-        return SessionPlan()
-
-    async def answer(self, epoch: Epoch, turn: Turn, response: Response) -> None:
-        self.turns.append(turn)
-        if turn.utterance is not None:
-            await epoch.heard(f"{len(turn.utterance.samples()) / 16_000:.1f} s of sound", turn=turn)
-        for word in self.words:
-            await response.audio(b"\1\2" * 1_001, text=word)
-        for call in self.calls:
-            await response.call(call)
-        response.finish(
-            self.reason, Usage(input_text=20, input_audio=10, input_cached=4, output_text=5, output_audio=2)
-        )
-
-    @property
-    def heard(self) -> list[tuple[str, str]]:
-        """The history of the last turn that was answered."""
-        return [(message.role, message.text) for message in self.turns[-1].history]
 
 
 # --- in words ----------------------------------------------------------------------------------------------------

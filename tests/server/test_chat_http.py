@@ -5,14 +5,14 @@ import json
 import socket
 import struct
 from functools import partial
+from random import Random
 from typing import Any
 
 import attrs
 import pytest
 import trio
-from chat_rig import CHAT, HELLO, ask, asking, read_chunk, read_reply, request, turns
+from chat_rig import CHAT, HELLO, SOUND, Chatty, ask, asking, read_chunk, read_reply, request, turns
 from server_rig import Caller, Rig, rigged
-from test_chat_answers import Chatty
 from trio.abc import Clock
 
 from duplex_engine.config import EngineConfig, SessionLimits
@@ -374,6 +374,43 @@ async def test_a_client_that_reads_too_slowly_is_told_so(autojump_clock: Clock) 
             nursery.cancel_scope.cancel()
 
 
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"stream": True},
+    {"stream": True, **SPOKEN},
+    {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}] * 9 + HELLO},
+    {"messages": [{"role": "user", "content": [SOUND]}, {"role": "assistant", "content": "y"}, *HELLO]},
+    {"n": 2},
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whenever_clients_go_nothing_of_them_is_left(autojump_clock: Clock, seed: int) -> None:
+    chance = Random(seed)
+    script = 'hear "well"; wait 0.1; speak "this goes on and on" for 2'
+    async with rigged(turns(script, step_ms=5), max_sessions=8) as rig, trio.open_nursery() as nursery:
+        await rig.settles()
+        tasks = trio.lowlevel.current_statistics().tasks_living
+
+        async def ask_and_go() -> None:
+            await trio.sleep(chance.random())
+            caller = rig.connect()
+            with trio.move_on_after(chance.choice([0, 0.001, 0.1, chance.random() / 2, 9])):
+                await caller.send(asking(**chance.choice(KINDS)))
+                await read_reply(caller)
+            await caller.stream.aclose()
+
+        async with trio.open_nursery() as callers:
+            for _ in range(30):
+                callers.start_soon(ask_and_go)
+        await trio.sleep(LINGER_S)
+        await rig.settles()
+        assert (rig.seats, rig.reception.connections) == (0, 0)
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert rig.engine.snapshot().workers["voice"].free_slots == 8
+        nursery.cancel_scope.cancel()
+
+
 # --- failures ----------------------------------------------------------------------------------------------------
 
 
@@ -455,9 +492,14 @@ async def test_a_failure_that_is_the_request_s_fault(autojump_clock: Clock) -> N
 
 async def test_what_becomes_of_the_server_ends_requests_too(autojump_clock: Clock) -> None:
     async with rigged(turns(FOR_AGES, step_ms=500)) as rig:
-        caller = rig.connect()
-        await caller.send(asking(stream=True))
+        whole, stream = rig.connect(), rig.connect()
+        await whole.send(asking())
+        await stream.send(asking(stream=True, **SPOKEN))
         await trio.sleep(3)
+        rig.reception.stop.set()
         rig.end_connections()
+        cut, broken = await read_reply(whole), await read_reply(stream)
+        assert (cut.status, cut.error["code"]) == (503, "draining")
+        assert broken.lines[-1]["error"]["code"] == "draining"
         await rig.settles()
-        assert (rig.seats, counted(rig, "failed")) == (0, 1)
+        assert (rig.seats, counted(rig, "failed")) == (0, 2)

@@ -255,6 +255,20 @@ async def test_no_more_than_a_head_is_read_early(autojump_clock):
     assert waited.cancelled_caught
 
 
+async def test_an_answer_that_is_cancelled_is_given_up(autojump_clock):
+    server, client = trio.testing.lockstep_stream_pair()
+    http = HttpConnection(server, LIMITS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.send_all, b"GET / HTTP/1.1\r\nHost: t\r\n\r\n")
+        await http.next_request()
+    with trio.move_on_after(1) as cut:
+        await http.respond(200, b"x" * 100)
+    assert cut.cancelled_caught
+    await http.respond(500)
+    assert not await http.send_part(b"more")
+    assert await http.next_request() is None
+
+
 async def test_a_long_answer_has_time_for_its_length(autojump_clock):
     server, client = trio.testing.lockstep_stream_pair()
     http = HttpConnection(server, LIMITS)

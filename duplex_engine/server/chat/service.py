@@ -4,6 +4,7 @@ Owns who may ask, what of a request is read when, and that a client who is gone 
 what an answer is made of.
 """
 
+import math
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -125,7 +126,7 @@ class _Exchange:
 
     def __init__(self, reception: Reception, http: HttpConnection, asked: ChatRequest) -> None:
         head = Head(asked.model or reception.engine.model_name)
-        self._engine = reception.engine
+        self._reception = reception
         self._http = http
         self._asked = asked
         self._whole = Whole(head, wav=asked.wav)
@@ -135,13 +136,23 @@ class _Exchange:
         self._scope = trio.CancelScope()
 
     async def run(self) -> Outcome:
-        """Answer, unless the client goes away."""
+        """Answer, unless the client goes away; if the server does, say so."""
+        outcome: Outcome | None = None
+        try:
+            outcome = await self._answer()
+            return outcome
+        finally:
+            if outcome is None and trio.current_effective_deadline() == -math.inf:
+                with trio.CancelScope(shield=True):  # each write has its own deadline
+                    await self._conclude(self._obituary())
+
+    async def _answer(self) -> Outcome:
         problem: Exception | None = None
         async with trio.open_nursery() as nursery:
             self._scope = nursery.cancel_scope
             nursery.start_soon(self._watch)
             say = self._stream if self._asked.stream else self._collect
-            problem = await contain(partial(answer, self._engine, self._asked, say))
+            problem = await contain(partial(answer, self._reception.engine, self._asked, say))
             nursery.cancel_scope.cancel(reason="answered")
         if self._gone:
             log.info("chat_client_left")
@@ -169,6 +180,11 @@ class _Exchange:
         if not there or (lines and not await self._http.send_part(lines)):
             self._leave()
             await trio.lowlevel.checkpoint()
+
+    def _obituary(self) -> ChatRefused:
+        if self._reception.engine_died:
+            return ChatRefused(503, "the engine has failed; ask again in a while", code="engine_dead")
+        return ChatRefused(503, "the server is shutting down", code="draining")
 
     async def _conclude(self, problem: Exception | None) -> Outcome:
         """The last words: the object, the end of the stream, or why there is no answer."""
