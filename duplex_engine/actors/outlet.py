@@ -4,7 +4,7 @@ Owns the journal, who is attached to it, how far a guest may fall behind, and ho
 is quiet. Never decides what is said.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -12,8 +12,8 @@ from duplex_engine.actors.attachment import Attachment, AttachmentPoint
 from duplex_engine.actors.feed import JournalFeed
 from duplex_engine.actors.observations import InterruptionSettled, Observe, OutputPurged
 from duplex_engine.config import SessionLimits
-from duplex_engine.protocol.events import OutputAudioDelta, ServerEvent
-from duplex_engine.protocol.journal import Journal
+from duplex_engine.protocol.events import OutputAudioDelta, ServerEvent, TranscriptDelta
+from duplex_engine.protocol.journal import Entry, Journal
 
 
 class Outlet:
@@ -45,13 +45,24 @@ class Outlet:
         waiting_bytes, waiting_events = guest.cursor.behind
         return waiting_bytes <= self._limits.output_bytes and waiting_events <= self._limits.output_events
 
-    def withdraw(self, response_id: str) -> None:
-        """Take back the sound of a response that no reader has passed."""
-        purged = self.feed.journal.purge(
-            lambda entry: type(entry.event) is OutputAudioDelta and entry.event.response_id == response_id
-        )
+    def withdraw(self, response_id: str) -> Sequence[bytes]:
+        """Take back the sound of a response that no reader has passed, and its words; returns that sound.
+
+        Words whose sound was passed stay: the two go in pairs.
+        """
+        sounds: list[bytes] = []
+
+        def unwanted(entry: Entry) -> bool:
+            event = entry.event
+            if type(event) is OutputAudioDelta and event.response_id == response_id:
+                sounds.append(event.audio)
+                return True
+            return type(event) is TranscriptDelta and event.response_id == response_id and bool(sounds)
+
+        purged = self.feed.journal.purge(unwanted)
         if purged:
             self._observe(OutputPurged(self._session_id, purged))
+        return sounds
 
     def trim(self, seq: int) -> None:
         """The client has processed everything up to `seq`. Raises ProtocolViolation `invalid_event_ack`."""

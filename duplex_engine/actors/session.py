@@ -45,6 +45,7 @@ from duplex_engine.conversation.effects import (
     PurgeOutput,
     Reconfigure,
     RedoHearing,
+    ResetDecoder,
     ResetDetector,
     SyncEffect,
     TrimJournal,
@@ -272,12 +273,14 @@ class Session:
                 self._input_age.forget()
             case ResetDetector():
                 self._ears.reset_detector()
+            case ResetDecoder():
+                self._ears.reset_decoder()
             case RedoHearing(config=config):
                 self._ears.reconfigure(config)
             case TrimJournal(seq=seq, event_id=event_id):
                 self._trim(seq, event_id)
             case PurgeOutput(response_id=response_id):
-                self.outlet.withdraw(response_id)
+                self._machine.withdrawn(response_id, self.outlet.withdraw(response_id))
 
     # --- input --------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Owns the facts of an answer. Never builds an event: `projection/responses.py` reads them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -69,12 +69,19 @@ class Answer:
 
     def add_encoded(self, data: bytes, now: float) -> None:
         """These encoded bytes are being sent."""
-        encoding = self.encoder.encoding
-        header = WAV_HEADER_BYTES if encoding is Encoding.WAV else 0
-        self.samples_sent += (len(data) - header) // encoding.sample_bytes
+        self.samples_sent += self._samples(data)
         self.cursor.sent_ms = self.samples_sent * 1000 // self.encoder.rate_hz
         if self.cursor.first_sent_at is None:
             self.cursor.first_sent_at = now
+
+    def withdraw(self, sounds: Sequence[bytes]) -> None:
+        """These encoded blocks were taken back before they were sent."""
+        kept = self.samples_sent - sum(map(self._samples, sounds))
+        self.cursor.cap(kept * 1000 // self.encoder.rate_hz)
+
+    def _samples(self, data: bytes) -> int:
+        encoding = self.encoder.encoding
+        return (len(data) - (WAV_HEADER_BYTES if encoding is Encoding.WAV else 0)) // encoding.sample_bytes
 
     def words_heard(self, ledger: Ledger) -> str:
         """The words that may enter the history, without trailing white space (8.5)."""

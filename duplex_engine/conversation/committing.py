@@ -15,7 +15,16 @@ from duplex_engine.conversation.commit import (
     decide_commit,
     decide_create,
 )
-from duplex_engine.conversation.effects import DropInput, Feed, OfferTurn, Overheard, ResetDetector, Turn, Utterance
+from duplex_engine.conversation.effects import (
+    DropInput,
+    Feed,
+    OfferTurn,
+    Overheard,
+    ResetDecoder,
+    ResetDetector,
+    Turn,
+    Utterance,
+)
 from duplex_engine.conversation.facts import ResponseStatus, UserHeard
 from duplex_engine.conversation.items import Item, Items
 from duplex_engine.conversation.pending import SAMPLE_BYTES, CommittedTurn, OpenTurn, Pending
@@ -174,6 +183,8 @@ class Committing:
         """Forget all sound that was not answered. `tell`: say that the buffer is cleared."""
         self._speech.stop()
         self._speech.finish(dropped=True)
+        self._speech.forget()
+        self._scene.do(ResetDecoder())
         self.drop(self._pending.drop_sound())
         self.native_owed = self._pending.undelivered > 0
         if self._scene.config.native:

@@ -164,6 +164,11 @@ class ResetDetector:
 
 
 @attrs.frozen
+class ResetDecoder:
+    """The decoder forgets what has not come out of it yet (after a clear)."""
+
+
+@attrs.frozen
 class RedoHearing:
     """The input format or the voice detection changed: rebuild decoder and detector from this configuration."""
 
@@ -180,7 +185,7 @@ class TrimJournal:
 
 @attrs.frozen
 class PurgeOutput:
-    """Remove audio deltas of this response that no reader has passed yet (decisions, Amendment 3)."""
+    """Remove audio deltas of this response that no reader has passed yet, and their words."""
 
     response_id: str
 
@@ -193,6 +198,7 @@ SyncEffect = (
     | Overheard
     | OfferTurn
     | ResetDetector
+    | ResetDecoder
     | RedoHearing
     | TrimJournal
     | PurgeOutput

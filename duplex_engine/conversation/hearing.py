@@ -89,6 +89,10 @@ class Ears:
         self._heard_samples += len(tail)
         return Heard(samples=tail, speech=False, duration_ms=len(tail) * 1000 / self._rate_hz, rms=rms(tail))
 
+    def reset_decoder(self) -> None:
+        """After a clear: the rest of a sample, and what the resampler holds, was thrown away with the sound before."""
+        self._decoder.reset()
+
     def reset_detector(self) -> None:
         """After a commit or a clear: what follows has nothing to do with what was."""
         self._window_part = SILENCE

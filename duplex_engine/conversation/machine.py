@@ -6,7 +6,7 @@ model (`learn`); both answer with effects, at most one of which takes time, alwa
 here, once. Never performs an effect.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from duplex_engine.config import SessionLimits
@@ -211,6 +211,12 @@ class Conversation:
         finally:
             scene.learning = False
         return scene.take_sync()
+
+    def withdrawn(self, response_id: str, sounds: Sequence[bytes]) -> None:
+        """These encoded blocks at the end of an answer never reached the client: they cannot have been heard."""
+        answer = self._answers.by_id(response_id)
+        if answer is not None and sounds:
+            answer.withdraw(sounds)
 
     def ending(self, reason: str, *, expired: bool) -> list[SyncEffect]:
         """The last words, once: terminals of everything alive, the end of speech, the session's own end."""

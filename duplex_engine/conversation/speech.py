@@ -46,6 +46,10 @@ class Speech:
         """Sound outside of speech: only the end of it may be wanted."""
         self._recent.push(samples)
 
+    def forget(self) -> None:
+        """Sound outside of speech was thrown away: no turn may begin with it."""
+        self._recent.take(0)
+
     def keep(self, samples: Samples, *, before_ms: float = PREFIX_MS) -> None:
         """Sound of the turn; the first brings along what was heard up to `before_ms` before it."""
         turn = self.turn

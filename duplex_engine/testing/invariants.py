@@ -153,10 +153,13 @@ def interruptions_take_no_time(caller: Caller) -> Iterator[str]:
 
 
 def no_more_than_heard(caller: Caller) -> Iterator[str]:
-    """I14: an interrupted answer's item holds no more than was acknowledged or, without any acknowledgement, played."""
+    """I14: an interrupted answer's item holds no more than was acknowledged or, without any acknowledgement, played.
+
+    It takes the alignment marks of `strict` to tell.
+    """
     acknowledged = [said for said in caller.said if said.command["type"] == "playback.ack"]
     for done in caller.all("response.done", status="cancelled"):
-        deltas = caller.all(DELTA, response_id=done["response_id"])
+        deltas = [heard for heard in caller.all(DELTA, response_id=done["response_id"]) if "metadata" in heard.event]
         if not deltas or any(said.at <= done.at for said in acknowledged):
             limit_ms = max((_committed_ms(said.command) for said in acknowledged if said.at <= done.at), default=0.0)
         else:
@@ -224,7 +227,8 @@ def _told(caller: Caller) -> Mapping[object, Sequence[str]]:
         item = heard.event.get("item")
         if response_id is None and heard.type.startswith("conversation.item.") and isinstance(item, Mapping):
             response_id = of_item.get(str(item["id"]))
-        if response_id in lives and heard.type not in ASIDE:
+        further = heard.event.get("output_index", 0) != 0  # a call in ga, which has a life of its own
+        if response_id in lives and heard.type not in ASIDE and not further:
             lives[response_id].append(heard.type)
     return lives
 
