@@ -12,6 +12,7 @@ import attrs
 from duplex_engine import __version__
 from duplex_engine.protocol.codec import encode_json
 from duplex_engine.protocol.handshake import REALTIME_PATHS, credentials, is_authorised
+from duplex_engine.server import page
 from duplex_engine.server.http1 import Request
 from duplex_engine.server.metrics import CONTENT_TYPE
 from duplex_engine.server.reception import Reception
@@ -19,12 +20,6 @@ from duplex_engine.server.reception import Reception
 GUARDED: Final = "/v1"
 """Everything below this path needs the key, where there is one."""
 JSON: Final = "application/json"
-WELCOME: Final = """\
-duplex-engine {version}: a server for full-duplex speech.
-
-Talk to {model} over a WebSocket at /v1/realtime; clients of OpenAI's Realtime API and of vLLM-Omni's duplex API fit.
-Also here: /health /ready /version /v1/models /v1/chat/completions /metrics
-"""
 
 
 @attrs.frozen
@@ -127,9 +122,8 @@ def _metrics(reception: Reception) -> Answer:
     return Answer(200, reception.metrics.exposition(reception.engine), CONTENT_TYPE)
 
 
-def _welcome(reception: Reception) -> Answer:
-    page = WELCOME.format(version=__version__, model=reception.engine.model_name)
-    return Answer(200, page.encode(), "text/plain; charset=utf-8")
+def _page(reception: Reception) -> Answer:
+    return Answer(200, page.HTML, page.CONTENT_TYPE, page.HEADERS)
 
 
 def _upgrade_required(reception: Reception) -> Answer:
@@ -137,7 +131,7 @@ def _upgrade_required(reception: Reception) -> Answer:
 
 
 ROUTES: Final[Mapping[str, Callable[[Reception], Answer]]] = {
-    "/": _welcome,
+    "/": _page,
     "/health": _health,
     "/ready": _ready,
     "/version": _version,

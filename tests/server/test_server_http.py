@@ -50,8 +50,9 @@ async def test_one_connection_asks_for_several_pages(autojump_clock: Clock) -> N
     async with rigged() as rig:
         caller = rig.connect()
         status, found, body = await ask(caller, "/")
-        assert (status, found["content-type"]) == (200, "text/plain; charset=utf-8")
-        assert b"talker" in body
+        assert (status, found["content-type"]) == (200, "text/html; charset=utf-8")
+        assert found["content-security-policy"].startswith("default-src 'none'; ")
+        assert body.startswith(b"<!doctype html>")
         status, found, body = await ask(caller, "/metrics")
         assert (status, found["content-type"].split(";")[0]) == (200, "text/plain")
         for series in (

@@ -98,10 +98,11 @@ export class Microphone {
     this.#recordings = recordings;
   }
 
-  /** Ask a recorded question; returns when it is said. */
-  async ask(name) {
+  /** Ask a recorded question, or only its first `seconds`; returns when it is said. */
+  async ask(name, seconds = Infinity) {
     const { buffer, byteOffset, length } = await readFile(join(this.#recordings, `${name}.pcm`));
-    this.#said = new Int16Array(buffer.slice(byteOffset, byteOffset + length));
+    const end = byteOffset + Math.min(length, 2 * Math.round(RATE_HZ * seconds));
+    this.#said = new Int16Array(buffer.slice(byteOffset, end));
     await new Promise((silent) => (this.#silent = silent));
   }
 

@@ -1,0 +1,80 @@
+"""The server's own page holds a conversation: its script runs, unchanged, in as much of a browser as it needs."""
+
+from collections.abc import Iterator
+
+import pytest
+from javascript_kit import RATE_HZ, needs_packages, run_node, telling
+from peer_record import Recorded
+
+pytestmark = needs_packages
+
+KEY = "correct-horse"
+SILENT_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    """A call from the page of a server that wants a key."""
+    folder = tmp_path_factory.mktemp("page")
+    flags = ("--experimental-websocket", "--no-warnings")
+    with telling(folder, "--api-key", KEY) as server:
+        yield run_node("page_call.mjs", "scripted", server, folder, key=KEY, node=flags)
+
+
+def test_the_conversation_is_a_clean_one(page: Recorded) -> None:
+    page.checks_out()
+    ends = [
+        (done["status"], done["reason"] if done["status"] != "completed" else None)
+        for done in page.all("response.done")
+    ]
+    assert ends == [("cancelled", "turn_detected"), ("completed", None), ("completed", None)]
+    assert {heard["sample_rate_hz"] for heard in page.all("response.output_audio.delta")} == {RATE_HZ}
+
+
+def test_it_says_what_is_going_on(page: Recorded) -> None:
+    states = page.notes["states"]
+    assert states[:5] == ["not connected", "connecting", "this server wants a key", "connecting", "listening"]
+    assert set(states[5:-1]) == {"hearing you", "listening", "thinking", "speaking"}
+    assert states[-1] == "not connected"
+
+
+def test_it_falls_silent_at_once_when_the_user_speaks(page: Recorded) -> None:
+    started = page.all("input_audio_buffer.speech_started")[2]
+    assert 0 <= page.moves["fall silent"] - started.at < SILENT_S
+    assert page.notes["kept"], "it may turn out to be nothing"
+    assert page.notes["left"] == 0, "it was an interruption: the rest is dropped"
+
+
+def test_it_plays_on_when_it_was_nothing(page: Recorded) -> None:
+    assert page.notes["playing"]
+    assert page.moves["play on"] < page.moves["fall silent"]
+    assert page.notes["states"].count("hearing you") == 3
+
+
+def test_it_plays_an_answer_to_its_end(page: Recorded) -> None:
+    assert page.notes["playingOn"], "sound comes faster than it is played"
+
+
+def test_it_says_what_was_heard(page: Recorded) -> None:
+    cut, second, third = page.responses()
+    acknowledged = {
+        answer: [heard["played_ms"] for heard in page.all("playback.acknowledged", item_id=f"item_{answer}")]
+        for answer in (cut, second, third)
+    }
+    for milliseconds in acknowledged.values():
+        assert milliseconds == sorted(milliseconds)
+    sent_ms = len(page.audio(cut)) // 2 * 1000 / RATE_HZ
+    assert 1000 < acknowledged[cut][-1] < sent_ms
+    assert (acknowledged[second][-1], acknowledged[third][-1]) == (1200, 1000)
+
+
+def test_it_shows_both_sides(page: Recorded) -> None:
+    cut = page.transcript(page.responses()[0])
+    assert page.notes["said"] == [
+        ["user", "What time is it?"],
+        ["assistant cut", cut],
+        ["user", "How do you say grapefruit?"],
+        ["assistant", "A short answer."],
+        ["user", "Say hello."],
+        ["assistant", "Hello to you."],
+    ]
