@@ -35,7 +35,7 @@ from duplex_engine.protocol.commands import (
 from duplex_engine.protocol.decode_append import read_append
 from duplex_engine.protocol.decode_items import read_create_item
 from duplex_engine.protocol.decode_options import read_create_response
-from duplex_engine.protocol.fields import A_NAME, boolean, is_name, is_number, shown, string, wrong
+from duplex_engine.protocol.fields import A_NAME, A_NUMBER, boolean, is_name, is_number, shown, string, wrong
 from duplex_engine.protocol.sizes import MESSAGE_CHARACTERS
 from duplex_engine.protocol.wire_json import dumps, loads
 
@@ -117,7 +117,7 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook(str, _expect(A_NAME, is_name))
     converter.register_structure_hook(bool, _expect("true or false", lambda value: type(value) is bool))
     converter.register_structure_hook(int, _expect("an integer", lambda value: type(value) is int))
-    converter.register_structure_hook(float, _expect("a finite number", is_number))
+    converter.register_structure_hook(float, _expect(A_NUMBER, is_number))
     return converter
 
 

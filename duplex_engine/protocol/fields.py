@@ -12,6 +12,9 @@ from duplex_engine.protocol.events import UNSET, Absent
 from duplex_engine.protocol.formats import MAX_RATE_HZ, MIN_RATE_HZ, Encoding, parse_encoding
 from duplex_engine.protocol.sizes import NAME_CHARACTERS
 
+LARGEST_NUMBER: Final = 2**53
+"""Beyond it JSON's numbers are no exact integers, and ours no JSON."""
+A_NUMBER: Final = "a finite number of at most 2**53"
 MODALITIES: Final = 8
 """Longest list of modalities; there are three."""
 A_NAME: Final = f"a string of at most {NAME_CHARACTERS} characters"
@@ -44,17 +47,17 @@ def at(source: Mapping[str, object], path: str) -> object | Absent:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether this is a finite JSON number (booleans are not)."""
-    return type(value) in (int, float) and value - value == 0  # type: ignore[operator]
+    """Whether this is a JSON number (booleans are not) that counts something: finite, and exact as an integer."""
+    return type(value) in (int, float) and -LARGEST_NUMBER <= value <= LARGEST_NUMBER  # type: ignore[operator]
 
 
 def number(event: Mapping[str, object], key: str) -> float | None:
-    """A finite number, ints kept as ints. Raises ProtocolViolation `bad_event` for anything else."""
+    """A number, ints kept as ints. Raises ProtocolViolation `bad_event` for anything else."""
     value = event.get(key)
     if value is None:
         return None
     if not is_number(value):
-        raise wrong(key, "a finite number", value)
+        raise wrong(key, A_NUMBER, value)
     return value
 
 
