@@ -95,6 +95,10 @@ class ServiceFailed(DuplexError):
     """A model service exceeded its restart budget, or could not load."""
 
 
+class DetectorFailed(DuplexError):
+    """A voice detector cannot judge; the session it listens to has to do without."""
+
+
 class TransportStalled(DuplexError):
     """A peer did not take a frame within the write deadline."""
 

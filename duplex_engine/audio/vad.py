@@ -17,7 +17,7 @@ class SpeechDetector(Protocol):
     """A detector that listens to one stream; windows come in order and may be remembered."""
 
     def probability(self, window: Samples) -> float:
-        """How likely this window, shape (512,) at 16 kHz, is speech: 0..1."""
+        """How likely this window, shape (512,) at 16 kHz, is speech: 0..1. Raises DetectorFailed when it cannot say."""
 
     def reset(self) -> None:
         """Forget the stream so far: what follows is unrelated to it."""

@@ -102,7 +102,8 @@ class Heard:
     `samples`: float32 mono at the model's input rate. `speech`: verdict for the whole append. `changes`: detector
     edges, empty without server VAD. `duration_ms`: of the append, as counted for overlap. `rms`: of the samples.
     `detected`: the server's detector gave the verdict. `voiced_ms`: speech of the utterance that is open at the end of
-    the append, without pauses and trailing silence; 0 when none is.
+    the append, without pauses and trailing silence; 0 when none is. `detector_failed`: why the detector, which the
+    session has, could give no verdict.
     """
 
     samples: Samples
@@ -113,6 +114,7 @@ class Heard:
     detected: bool = False
     voiced_ms: float = 0.0
     video_frames: Sequence[bytes] = ()
+    detector_failed: str | None = None
 
 
 @attrs.frozen

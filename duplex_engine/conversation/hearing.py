@@ -3,6 +3,7 @@
 Owns the decoder, the detector's stream and the session's audio clock. Never decides what is done about what is heard.
 """
 
+import attrs
 import numpy as np
 
 from duplex_engine.audio.decode import InputDecoder
@@ -11,7 +12,7 @@ from duplex_engine.audio.resample import Resampler
 from duplex_engine.audio.vad import WINDOW_RATE_HZ, WINDOW_SAMPLES, SpeechDetector
 from duplex_engine.conversation.detection import Edge, Endpointing
 from duplex_engine.conversation.effects import Heard, SpeechChange
-from duplex_engine.errors import ProtocolViolation
+from duplex_engine.errors import DetectorFailed, ProtocolViolation
 from duplex_engine.protocol.commands import AppendAudio
 from duplex_engine.protocol.formats import Encoding
 from duplex_engine.protocol.session_config import SessionConfig
@@ -60,16 +61,20 @@ class Ears:
         self._heard_samples += len(samples)
         duration_ms = len(samples) * 1000 / self._rate_hz if append.duration_ms is None else append.duration_ms
         loudness = rms(samples)
+        unjudged = Heard(
+            samples=samples,
+            speech=self._verdict(append, loudness),
+            duration_ms=duration_ms,
+            rms=loudness,
+            video_frames=append.video_frames,
+        )
         if self._endpointing is None or self._detector is None:
-            return Heard(
-                samples=samples,
-                speech=self._verdict(append, loudness),
-                duration_ms=duration_ms,
-                rms=loudness,
-                video_frames=append.video_frames,
-            )
+            return unjudged
         speaking = self._endpointing.speaking
-        changes = tuple(self._change(edge, began_ms, len(samples)) for edge in self._detect(samples))
+        try:
+            changes = tuple(self._change(edge, began_ms, len(samples)) for edge in self._detect(samples))
+        except DetectorFailed as failure:
+            return attrs.evolve(unjudged, detector_failed=str(failure))
         return Heard(
             samples=samples,
             speech=speaking or any(change.kind == "started" for change in changes),

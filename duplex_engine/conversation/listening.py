@@ -7,11 +7,12 @@ push-to-talk takes the client's word. Never ends a turn by itself: `committing.p
 from collections.abc import Callable
 from functools import partial
 
+import attrs
 import numpy as np
 
 from duplex_engine.conversation.answers import Answers
 from duplex_engine.conversation.committing import Committing
-from duplex_engine.conversation.effects import Feed, Heard, Samples, SpeechChange
+from duplex_engine.conversation.effects import Feed, Heard, RedoHearing, Samples, SpeechChange
 from duplex_engine.conversation.overlap import BARGE_IN_ACTIONS, Action, Decision, Overlap, decide
 from duplex_engine.conversation.pending import SAMPLE_BYTES
 from duplex_engine.conversation.projection.input import Listens
@@ -40,6 +41,8 @@ class Listening:
     def append(self, command: AppendAudio, heard: Heard) -> None:
         """One append. Raises ProtocolViolation `invalid_input_modality` or `input_backpressure`."""
         self._check(command, heard)
+        if heard.detector_failed is not None:
+            self._lose_detector(command, heard.detector_failed)
         self._speech.turn.hint(command.transcript)
         if self._scene.config.native:
             self._feed(command, heard)
@@ -47,6 +50,15 @@ class Listening:
             self._follow(command, heard)
         else:
             self._take(command, heard)
+
+    def _lose_detector(self, command: AppendAudio, cause: str) -> None:
+        """From now on nobody but the client, or the model, says when a turn is over."""
+        scene = self._scene
+        scene.config = attrs.evolve(scene.config, turn_detection=None, overlap_policy="listen_only")
+        self._speech.pause(paused=False)
+        scene.do(RedoHearing(scene.config))
+        message = f"turn detection is off from now on: {cause}; commit turns, or set turn_detection again"
+        scene.complain(CodedError("server_vad_unavailable", message), command.event_id)
 
     def take_rest(self, heard: Heard) -> None:
         """The last sound of a turn that the client is about to commit."""

@@ -144,6 +144,22 @@ def test_a_native_commit_is_followed_by_a_listen_or_an_answer():
     assert not rig.machine.busy
 
 
+def test_a_native_commit_that_an_answer_took_along_is_decided_after_it():
+    rig = Rig(MODEL_DECIDES, NATIVE)
+    rig.appends(400, speech=True)
+    key = rig.begins()
+    rig.obey(CommitAudio())
+    rig.effects.clear()
+    rig.ends(key)
+    assert [(len(feed.samples), feed.commit) for feed in feeds(rig.effects)] == [(0, True)]
+    assert rig.machine.busy
+    assert types(rig.learn(ModelListened())) == ["response.listen"]
+    assert not rig.machine.busy
+    rig.effects.clear()
+    rig.ends(rig.begins())
+    assert feeds(rig.effects) == [], "nothing is owed"
+
+
 def test_a_native_commit_without_speech_listens_at_once():
     rig = Rig(MODEL_DECIDES, NATIVE)
     rig.appends(400, speech=False)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from duplex_engine.audio.pcm import compress_g711, float_to_pcm16
 from duplex_engine.audio.vad import EnergyDetector
 from duplex_engine.conversation.hearing import Ears, input_format
-from duplex_engine.errors import ProtocolViolation
+from duplex_engine.errors import DetectorFailed, ProtocolViolation
 from duplex_engine.protocol.commands import AppendAudio
 from duplex_engine.protocol.formats import AudioFormat, Encoding
 from duplex_engine.protocol.session_config import SessionConfig, TurnDetection
@@ -64,6 +64,34 @@ def test_the_detector_wins_over_the_client():
 def test_without_a_detector_the_client_is_believed():
     heard = Ears(DETECTED, 16_000, None).hear(append(sound(320, False), speech=True))
     assert (heard.speech, heard.detected) == (True, False)
+
+
+class Broken:
+    """A detector that judges so many windows."""
+
+    def __init__(self, windows):
+        self.windows = windows
+
+    def probability(self, window):
+        self.windows -= 1
+        if self.windows < 0:
+            raise DetectorFailed("out of order")
+        return 1.0
+
+    def reset(self):
+        pass
+
+
+def test_a_detector_that_fails_leaves_the_verdict_to_the_client():
+    ears = Ears(DETECTED, 16_000, Broken(20))
+    assert ears.hear(append(sound(320, True))).detected
+    heard = ears.hear(append(sound(640, True), speech=False))
+    assert (heard.detected, heard.speech, heard.changes) == (False, False, ())
+    assert heard.detector_failed == "out of order"
+    assert len(heard.samples) == 10_240, "nothing of the sound is lost"
+    ears.reconfigure(PLAIN)
+    assert ears.hear(append(sound(320, True))).detector_failed is None
+    assert ears.now_ms == 1280
 
 
 def test_the_client_knows_how_long_its_append_is():

@@ -14,14 +14,22 @@ from conversation_rig import (
     error_of,
     feeds,
     only,
+    sound,
     types,
 )
 
-from duplex_engine.conversation.effects import InterruptResponses, PurgeOutput, ResetDetector
+from duplex_engine.conversation.effects import Heard, InterruptResponses, PurgeOutput, RedoHearing, ResetDetector
 from duplex_engine.conversation.facts import TextMark
 from duplex_engine.conversation.overlap import TABLE, Action, Overlap, decide, is_short_acknowledgement
 from duplex_engine.protocol.capabilities import Interrupt
-from duplex_engine.protocol.commands import AcknowledgePlayback, BargeIn, CommitAudio, CreateResponse
+from duplex_engine.protocol.commands import (
+    AcknowledgePlayback,
+    AppendAudio,
+    BargeIn,
+    CommitAudio,
+    CreateResponse,
+    UpdateSession,
+)
 from duplex_engine.protocol.events import (
     InputCommitted,
     OutputAudioCleared,
@@ -368,3 +376,21 @@ def test_barge_in_is_refused_where_the_model_cannot():
     turn = rig.asks()
     assert error_of(rig.obey(BargeIn(event_id="b"))).code == "barge_in_unsupported"
     assert rig.alive == [turn]
+
+
+def test_a_session_whose_detector_failed_goes_on_by_commits():
+    rig = Rig(DETECTED)
+    rig.hears(200, ("started", 150), speaking=True, voiced_ms=146)
+    failed = Heard(samples=sound(200, True), speech=True, duration_ms=200, detector_failed="out of order")
+    said = rig.obey(AppendAudio(audio=b"..", event_id="evt_1"), failed)
+    error = error_of(said)
+    assert (error.code, error.event_id) == ("server_vad_unavailable", "evt_1")
+    assert "out of order" in error.message
+    config = rig.machine.config
+    assert (config.turn_detection, config.overlap_policy) == (None, "listen_only")
+    assert RedoHearing(config) in rig.effects
+    said = rig.obey(CommitAudio(response_create=True))
+    assert types(said) == ["speech_stopped", *COMMITTED, *STARTED]
+    assert rig.offered.utterance.sample_count >= 16 * (146 + 200), "the speech is whole"
+    rig.obey(UpdateSession({"turn_detection": {"type": "server_vad"}}))
+    assert rig.machine.config.turn_detection is not None, "the client may try again"

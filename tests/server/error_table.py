@@ -17,8 +17,11 @@ import trio.testing
 from server_rig import SPEECH, Caller, Rig, Talker
 from transport_peer import BINARY, TEXT, frame
 
+from duplex_engine.audio.pcm import Samples
+from duplex_engine.audio.vad import SpeechDetector
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Turn
+from duplex_engine.errors import DetectorFailed
 from duplex_engine.model_plugins.cascade.plan import plan_session, replan_session
 from duplex_engine.model_plugins.contract import Epoch, ModelPlugin, Response, SessionPlan
 from duplex_engine.model_plugins.scripted.plugin import ScriptedPlugin
@@ -170,6 +173,25 @@ class Clumsy(Talker):
         await super().answer(epoch, turn, response)
 
 
+class BrokenDetector:
+    """A detector that cannot judge."""
+
+    def probability(self, window: Samples) -> float:
+        """Never says anything."""
+        raise DetectorFailed("the detector is broken")
+
+    def reset(self) -> None:
+        """Nothing is remembered."""
+
+
+@attrs.define
+class HardOfHearing(Talker):
+    """A plugin whose detector is broken."""
+
+    def detector(self) -> SpeechDetector:
+        return BrokenDetector()
+
+
 @attrs.define
 class OneVoice(Talker):
     """Takes and refuses what the embedded voice does, without its models."""
@@ -238,6 +260,7 @@ WAIT_FOR_WORD: tuple[Step, ...] = (
 """A turn with a model that begins by itself."""
 TYPE = {"type": "conversation.item.create", "item": {"content": [{"type": "input_text", "text": "Hi"}]}}
 JPEG = base64.b64encode(b"\xff\xd8\xff\xe0").decode()
+DETECTED = {"turn_detection": {"type": "server_vad"}}
 NATIVE = {"extra_body": {"auto_response": True}}
 CALLS = 'call f; call f; wait 1; forever { listen 5; speak "still here" for 0.8 }'
 CALLING = {"extra_body": {"auto_response": True, "mark": 7, "script": CALLS}}
@@ -356,6 +379,7 @@ TABLE: list[Row] = [
         after=[{"type": "input_audio_buffer.clear"}, "input_audio_buffer.cleared"],
     ),
     turn("input_audio_buffer_empty", None, say("input_audio_buffer.commit")),
+    turn("server_vad_unavailable", None, append(), type=OURS, plugin=HardOfHearing, session=DETECTED),
     turn("barge_in_unsupported", None, say("barge_in"), plugin=uninterruptible),
     turn("barge_in_unsupported", None, append(force_barge_in=True), plugin=native, session=NATIVE),
     turn("response_already_active", None, say("response.create"), before=ASK),
@@ -429,7 +453,6 @@ NOT_YET: dict[str, str] = {
     "session_closed": "what comes behind session.close finds nobody any more, and the last word is on its way already",
     "session_update_aborted": "an append that was refused leaves nothing behind that an update could wait for",
     "commit_aborted": "an append that was refused leaves nothing behind that a commit could wait for",
-    "server_vad_unavailable": "the detector is part of the session and cannot go missing",
     "invalid_argument": "said of the settings of a server, before anybody can connect",
     "engine_dead": "said to everybody when the engine has failed (test_server_conversation.py)",
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from duplex_engine.audio.pcm import Samples
 from duplex_engine.audio.vad import WINDOW_RATE_HZ, WINDOW_SAMPLES
-from duplex_engine.errors import DuplexError
+from duplex_engine.errors import DetectorFailed, DuplexError
 
 
 class SileroDetector:
@@ -28,12 +28,18 @@ class SileroDetector:
         self._model: Any = package.SileroVAD(WINDOW_RATE_HZ)
 
     def probability(self, window: Samples) -> float:
-        """How likely this window, float32 (512,) at 16 kHz, is speech: 0..1. Raises ValueError for another shape."""
+        """How likely this window, float32 (512,) at 16 kHz, is speech: 0..1.
+
+        Raises ValueError for another shape, DetectorFailed when the model says what is no probability.
+        """
         if window.shape != (WINDOW_SAMPLES,):
             raise ValueError(f"a detector window has {WINDOW_SAMPLES} samples, not shape {window.shape}")
         # The native call wants memory that it could write to, so received (read-only) frames are copied.
         samples = np.array(window, np.float32, order="C")
-        return float(self._model.process(np.ctypeslib.as_ctypes(samples)))
+        said = float(self._model.process(np.ctypeslib.as_ctypes(samples)))
+        if not 0 <= said <= 1:
+            raise DetectorFailed(f"the voice detector said {said}, which is no probability")
+        return said
 
     def reset(self) -> None:
         """Forget the stream so far."""
