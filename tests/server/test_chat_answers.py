@@ -281,8 +281,11 @@ async def test_many_messages_are_laid_out_one_after_the_other(autojump_clock: Cl
         assert plugin.heard == [(message["role"], message["content"]) for message in messages]
 
 
-async def test_a_very_long_message(autojump_clock: Clock) -> None:
+async def test_a_long_message_and_one_that_is_too_long(autojump_clock: Clock) -> None:
     async with rigged(plugin := Chatty()) as rig:
-        words = "word " * 1_000_000
+        words = "word " * 40_000
         assert (await ask(rig, messages=[{"role": "user", "content": words}])).status == 200
         assert plugin.heard == [("user", words)]
+        reply = await ask(rig, messages=[*HELLO, {"role": "user", "content": words * 2}])
+        assert (reply.status, reply.error["code"], reply.error["param"]) == (413, "event_too_large", "messages[1]")
+        assert rig.seats == 0

@@ -15,6 +15,7 @@ from duplex_engine.protocol.fields import shown
 RETRY_AFTER_S: Final = 1
 
 STATUS: Final[Mapping[str, int]] = {
+    "event_too_large": 413,
     "input_backpressure": 413,  # trying the same again would not help
     "resource_exhausted": 429,
     "warming_up": 503,
