@@ -33,9 +33,11 @@ def test_the_conversation_is_a_clean_one(page: Recorded) -> None:
 
 def test_it_says_what_is_going_on(page: Recorded) -> None:
     states = page.notes["states"]
-    assert states[:5] == ["not connected", "connecting", "this server wants a key", "connecting", "listening"]
-    assert set(states[5:-1]) == {"hearing you", "listening", "thinking", "speaking"}
+    assert states[:5] == ["not connected", "connecting"] * 2 + ["not connected"], "without a key, and with a wrong one"
+    assert states[5:7] == ["connecting", "listening"]
+    assert set(states[6:-1]) == {"hearing you", "listening", "thinking", "speaking"}
     assert states[-1] == "not connected"
+    assert page.notes["trouble"] == ""
 
 
 def test_it_falls_silent_at_once_when_the_user_speaks(page: Recorded) -> None:

@@ -9,10 +9,13 @@ async function scripted({ url, key, call, microphone }) {
   const address = `${url}/`;
   const html = await (await fetch(address)).text();
   const page = new Page(address, html, call);
-  const { door, pen, words } = page.elements;
+  const { door, pen, trouble, words } = page.elements;
   call.notes.states = page.elements.state.texts;
   door.submit();
-  await until(() => page.state === "this server wants a key");
+  await until(() => trouble.textContent === "this server wants a key");
+  page.elements.key.value = "wrong";
+  door.submit();
+  await until(() => trouble.textContent === "that is not the key");
   page.elements.key.value = key;
   door.submit();
   await call.hears("session.updated");
@@ -44,6 +47,7 @@ async function scripted({ url, key, call, microphone }) {
   await call.hears("playback.acknowledged", ({ event }) => event.played_ms === 1000);
   await until(() => page.state === "listening");
   call.notes.said = page.said;
+  call.notes.trouble = trouble.textContent;
   door.submit();
   await until(() => page.state === "not connected");
   microphone.off();
