@@ -392,5 +392,5 @@ def test_a_session_whose_detector_failed_goes_on_by_commits():
     said = rig.obey(CommitAudio(response_create=True))
     assert types(said) == ["speech_stopped", *COMMITTED, *STARTED]
     assert rig.offered.utterance.sample_count >= 16 * (146 + 200), "the speech is whole"
-    rig.obey(UpdateSession({"turn_detection": {"type": "server_vad"}}))
+    rig.obey(UpdateSession(session={"turn_detection": {"type": "server_vad"}}))
     assert rig.machine.config.turn_detection is not None, "the client may try again"
