@@ -77,8 +77,9 @@ class Answers:
         return self._ledger.ack_only and bool(self.fading)
 
     def forget(self, item_id: str) -> None:
-        """The item left the conversation; an answer that is alive goes on all the same."""
-        self._known.pop(item_id.removeprefix("item_"), None)
+        """The item left the conversation; an answer that is alive goes on all the same, and none is waited for."""
+        answer = self._known.pop(item_id.removeprefix("item_"), None)
+        self._fading = [fading for fading in self._fading if fading is not answer]
 
     def refresh(self, item_id: str) -> None:
         """Make an answer's item show what was said, and heard, by now."""
