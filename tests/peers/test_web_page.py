@@ -10,6 +10,13 @@ pytestmark = needs_packages
 
 KEY = "correct-horse"
 SILENT_S = 0.1
+SCRIPT = """
+listen 0.2; hear "What time is it?"; speak "An answer that is long enough to be talked over by anybody." for 6
+listen 0.2; hear "How do you say grapefruit?"; speak "A short answer." for 1.2
+listen 0.1; speak "Hello to you." for 1
+listen 0.1; speak "Once upon a time there was a king who had three daughters." for 6
+listen 0.1; speak "As you like." for 1
+"""
 
 
 @pytest.fixture(scope="module")
@@ -17,17 +24,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     """A call from the page of a server that wants a key."""
     folder = tmp_path_factory.mktemp("page")
     flags = ("--experimental-websocket", "--no-warnings")
-    with telling(folder, "--api-key", KEY) as server:
+    with telling(folder, "--api-key", KEY, script=SCRIPT) as server:
         yield run_node("page_call.mjs", "scripted", server, folder, key=KEY, node=flags)
 
 
 def test_the_conversation_is_a_clean_one(page: Recorded) -> None:
     page.checks_out()
-    ends = [
-        (done["status"], done["reason"] if done["status"] != "completed" else None)
-        for done in page.all("response.done")
-    ]
-    assert ends == [("cancelled", "turn_detected"), ("completed", None), ("completed", None)]
+    ends = [done["status"] for done in page.all("response.done")]
+    assert ends == ["cancelled", "completed", "completed", "cancelled", "completed"]
     assert {heard["sample_rate_hz"] for heard in page.all("response.output_audio.delta")} == {RATE_HZ}
 
 
@@ -58,7 +62,7 @@ def test_it_plays_an_answer_to_its_end(page: Recorded) -> None:
 
 
 def test_it_says_what_was_heard(page: Recorded) -> None:
-    cut, second, third = page.responses()
+    cut, second, third, *_ = page.responses()
     acknowledged = {
         answer: [heard["played_ms"] for heard in page.all("playback.acknowledged", item_id=f"item_{answer}")]
         for answer in (cut, second, third)
@@ -70,8 +74,15 @@ def test_it_says_what_was_heard(page: Recorded) -> None:
     assert (acknowledged[second][-1], acknowledged[third][-1]) == (1200, 1000)
 
 
+def test_words_interrupt_as_well(page: Recorded) -> None:
+    story = page.responses()[3]
+    done = page.one("response.done", id=story)
+    assert (done["status"], done["reason"]) == ("cancelled", "client_cancelled")
+    assert 0 < len(page.audio(story)) < 2 * RATE_HZ * 3
+
+
 def test_it_shows_both_sides(page: Recorded) -> None:
-    cut = page.transcript(page.responses()[0])
+    cut, story = (page.transcript(page.responses()[index]) for index in (0, 3))
     assert page.notes["said"] == [
         ["user", "What time is it?"],
         ["assistant cut", cut],
@@ -79,4 +90,8 @@ def test_it_shows_both_sides(page: Recorded) -> None:
         ["assistant", "A short answer."],
         ["user", "Say hello."],
         ["assistant", "Hello to you."],
+        ["user", "Tell me a story."],
+        ["assistant cut", story],
+        ["user", "That will do."],
+        ["assistant", "As you like."],
     ]

@@ -1,4 +1,4 @@
-// A call from the server's own page: somebody connects, speaks, coughs, talks over an answer, writes and hangs up.
+// A call from the server's own page: somebody connects, speaks, coughs, talks over an answer, writes, and hangs up.
 //
 // node --experimental-websocket page_call.mjs scripted http://127.0.0.1:8099 --key KEY --recordings FOLDER --record FILE
 
@@ -41,10 +41,17 @@ async function scripted({ url, key, call, microphone }) {
   await call.ends(second);
   call.notes.playingOn = page.queued.length;
   await until(() => !page.queued.length);
-  words.value = "Say hello.";
-  pen.submit();
-  await call.ends(await call.answer());
+  const write = (text) => {
+    words.value = text;
+    pen.submit();
+    return call.answer();
+  };
+  await call.ends(await write("Say hello."));
   await call.hears("playback.acknowledged", ({ event }) => event.played_ms === 1000);
+  const fourth = await write("Tell me a story.");
+  await call.plays(fourth, 0.5);
+  await call.ends(await write("That will do."));
+  await until(() => !page.queued.length);
   await until(() => page.state === "listening");
   call.notes.said = page.said;
   call.notes.trouble = trouble.textContent;
