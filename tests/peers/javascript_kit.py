@@ -64,9 +64,11 @@ def certify(folder: Path) -> Certificates:
 
 
 @contextmanager
-def telling(folder: Path, *flags: str, script: str = SCRIPT, authority: Path | None = None) -> Iterator[Server]:
-    """A server for the block that plays `script`, turn by turn."""
-    options = ("mode=turn", "lead_s=0.4", f"script={script}")
+def telling(
+    folder: Path, *flags: str, script: str = SCRIPT, lead_s: float = 0.4, authority: Path | None = None
+) -> Iterator[Server]:
+    """A server for the block that plays `script`, turn by turn; `lead_s`: how far sound runs ahead of its playing."""
+    options = ("mode=turn", f"lead_s={lead_s}", f"script={script}")
     chosen = (f"--option={option}" for option in options)
     with serving(folder, "--plugin", "scripted", *chosen, *flags, authority=authority) as server:
         yield server

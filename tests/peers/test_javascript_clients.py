@@ -184,6 +184,20 @@ def test_the_framework_keeps_the_call_with_its_result(agents: Recorded) -> None:
     assert agents.notes["usage"]["requests"] == len(agents.all("response.done"))
 
 
+def test_the_framework_takes_back_what_came_long_before_it_was_played(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("ahead")
+    with telling(folder, lead_s=60) as server:
+        record = run_node(AGENTS, "ahead", server, folder)
+    record.checks_out()
+    assert record.notes["errors"] == record.notes["unreadable"] == []
+    assert [done["status"] for done in record.all("response.done")] == ["completed", "completed"]
+    early, _ = record.responses()
+    assert len(record.audio(early)) == 2 * RATE_HZ * 6
+    assert 1000 <= int(str(record.one("conversation.item.truncated", item_id=f"item_{early}")["audio_end_ms"])) < 4000
+    heard = message(record.notes["history"], f"item_{early}")["content"][0]["transcript"]
+    assert 0 < len(heard) < len(record.transcript(early))
+
+
 def test_the_framework_can_rewrite_the_history(open_server: Server, tmp_path_factory: pytest.TempPathFactory) -> None:
     record = run_node(AGENTS, "rewriting", open_server, tmp_path_factory.mktemp("rewriting"))
     assert record.notes["errors"] == record.notes["unreadable"] == []

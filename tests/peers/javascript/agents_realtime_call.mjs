@@ -1,6 +1,6 @@
 // Calls of OpenAI's agents framework (`@openai/agents-realtime`), as it is installed: a program of its own.
 //
-// node agents_realtime_call.mjs {scripted,cascade,rewriting,refused} http://127.0.0.1:8099 --recordings FOLDER --record FILE
+// node agents_realtime_call.mjs {scripted,ahead,cascade,rewriting,refused} http://127.0.0.1:8099 --recordings FOLDER --record FILE
 
 import { OpenAIRealtimeWebSocket, RealtimeAgent, RealtimeSession, tool } from "@openai/agents-realtime";
 import { z } from "zod";
@@ -73,6 +73,17 @@ async function scripted(tools) {
   });
 }
 
+/** An answer that is complete long before it is played, and talked over; the next question is answered. */
+async function ahead(tools) {
+  const { call } = tools;
+  await conversation(tools, {}, async () => {
+    const first = await ask(tools, "what_time_is_it");
+    await call.ends(first);
+    await call.plays(first, 1);
+    await call.ends(await ask(tools, "how_do_you_say_grapefruit"));
+  });
+}
+
 /** The embedded voice, speaking slowly: an answer talked over, and the next question answered until a button is pressed. */
 async function cascade(tools) {
   const { call } = tools;
@@ -120,4 +131,4 @@ async function refused({ url, key, call }) {
   call.notes.refusal = await connected.then(() => null, (error) => String(error.message ?? error.type));
 }
 
-await main({ scripted, cascade, rewriting, refused });
+await main({ scripted, ahead, cascade, rewriting, refused });
