@@ -129,6 +129,7 @@ class Call:
         attaching: AbstractContextManager[Guest],
         first: Deliver | Complain | None = None,
     ) -> None:
+        structlog.contextvars.bind_contextvars(session_id=session.id)  # also for what is logged of a crash further out
         told = log.bind(session_id=session.id)
         outcome = Outcome.REPLACED
         with attaching as guest:

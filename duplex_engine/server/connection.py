@@ -8,9 +8,10 @@ from functools import partial
 
 import structlog
 import trio
+from trio_websocket import ConnectionClosed
 
 from duplex_engine.actors.supervisor import contain
-from duplex_engine.errors import ProtocolViolation
+from duplex_engine.errors import ProtocolViolation, TransportStalled
 from duplex_engine.protocol.handshake import pick_subprotocol
 from duplex_engine.server.call import Call
 from duplex_engine.server.chat.service import CHAT_PATH, serve_chat
@@ -65,4 +66,6 @@ async def _become_websocket(reception: Reception, stream: trio.abc.Stream, reque
         if upgraded:
             raise
         return Answer(400, violation.message.encode(), "text/plain")
+    except (ConnectionClosed, TransportStalled):
+        pass  # gone before it was answered
     return None
