@@ -108,6 +108,7 @@ ERRORS: Final[dict[str, ErrorRule]] = {
     "context_length_exceeded": ErrorRule(_I, _CLOSES),
     "function_response_backlog": ErrorRule(_R),
     "nemotron_function_call_parse_error": ErrorRule(_S),
+    "function_call_parse_error": ErrorRule(_S),
     "playback_item_mismatch": ErrorRule(),
     "playback_item_not_found": ErrorRule(),
     "playback_ack_too_late": ErrorRule(),

@@ -19,6 +19,15 @@ from duplex_engine.model_plugins.cascade.plugin import CascadePlugin
 from duplex_engine.model_plugins.contract import HostKind, Progress, Result, Work, WorkerSpec
 
 WORDS = ("All", " right", " then,", " here", " it", " is.")
+LOOK = ("<tool", '_call>\n{"name": "look",', ' "arguments": {"at": "it"}}\n</tool', "_call>")
+WAVE = ('\n<tool_call>\n{"name": "wave"', "}\n</tool_call>")
+WRITTEN = {
+    "look": LOOK,
+    "look and wave": ("One", " moment,", " please.", "\n", *LOOK, *WAVE),
+    "dance": ("One", " moment.", ' <tool_call>{"name": "dance"}</tool_call>'),
+}
+"""What is written to these questions, token by token; to all others: WORDS."""
+HEARD = "are you there"
 STEP_S = 0.02
 
 
@@ -45,14 +54,14 @@ class QuickRecogniser(Quick):
         """Answer every item."""
         for _, ticket, payload in work.items:
             assert isinstance(payload, RecogniseAudio)
-            yield Result(ticket, Value("are you there" if len(payload.samples) else ""))
+            yield Result(ticket, Value(HEARD if len(payload.samples) else ""))
 
 
 class QuickLanguage(Quick):
-    """Writes the same sentence, a word a step; reads ahead in one step."""
+    """Writes the same sentence, or what the question wants, a word a step; reads ahead in one step."""
 
     def __init__(self) -> None:
-        self._running: dict[int, int] = {}
+        self._running: dict[int, Iterator[str]] = {}
 
     def step(self, work: Work) -> Iterator[Result]:
         """The next word of every request."""
@@ -60,11 +69,12 @@ class QuickLanguage(Quick):
             self._running.pop(ticket, None)
         for _, ticket, payload in work.items:
             assert isinstance(payload, Prompt)
-            self._running[ticket] = 0 if payload.max_tokens else len(WORDS)
-        for ticket, written in list(self._running.items()):
-            if written < len(WORDS):
-                self._running[ticket] = written + 1
-                yield Result(ticket, Value(TextDelta(WORDS[written])), last=False)
+            question, offers = payload.messages[-1].content, "<tools>" in payload.messages[0].content
+            words = LOOK if offers and question == HEARD else WRITTEN.get(question, WORDS)
+            self._running[ticket] = iter(words if payload.max_tokens else ())
+        for ticket, words_left in list(self._running.items()):
+            if (word := next(words_left, None)) is not None:
+                yield Result(ticket, Value(TextDelta(word)), last=False)
             else:
                 del self._running[ticket]
                 yield Result(ticket, Value(Completion(reason="stop", completion_tokens=len(WORDS))))

@@ -19,6 +19,7 @@ from duplex_engine.model_plugins.cascade.prompt import (
     system_message,
     trimmed,
 )
+from duplex_engine.model_plugins.cascade.tools import Tools
 
 NOON = datetime(2026, 11, 29, 12, 0)
 
@@ -28,6 +29,7 @@ class AsIs:
     instructions: str | None = None
     temperature: float = 0.0
     max_tokens: int = 50
+    tools: Tools = attrs.Factory(Tools)
 
 
 def said(role: str, text: str) -> Message:

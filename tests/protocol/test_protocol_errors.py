@@ -35,7 +35,8 @@ REQUEST_CODES = words("""
 SERVER_CODES = words("""
     timeout engine_error engine_dead invalid_argument failed_precondition not_found stale_fence internal_error
     runtime_resume_failed realtime_input_failed session_update_aborted commit_aborted
-    nemotron_function_call_parse_error server_vad_unavailable runtime_touch_failed runtime_signal_failed
+    nemotron_function_call_parse_error server_vad_unavailable function_call_parse_error
+    runtime_touch_failed runtime_signal_failed
     runtime_abort_failed runtime_append_failed runtime_append_task_failed runtime_data_plane_stream_failed
     runtime_data_plane_text_without_audio prefill_unavailable model_path_unavailable warming_up draining
     model_unavailable

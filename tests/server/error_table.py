@@ -264,6 +264,7 @@ DETECTED = {"turn_detection": {"type": "server_vad"}}
 NATIVE = {"extra_body": {"auto_response": True}}
 CALLS = 'call f; call f; wait 1; forever { listen 5; speak "still here" for 0.8 }'
 CALLING = {"extra_body": {"auto_response": True, "mark": 7, "script": CALLS}}
+BAD_CALL = 'fail function_call_parse_error "no such function"; speak "again" for 1'
 
 
 async def crash_a_worker(scene: Scene) -> None:
@@ -404,6 +405,7 @@ TABLE: list[Row] = [
         before=[SPEAK, COMMIT],
         then=Then.CLOSES,
     ),
+    turn("function_call_parse_error", type=OURS, session={"extra_body": {"script": BAD_CALL}}, before=ASK),
     turn("engine_error", type=OURS, session={"extra_body": {"script": 'fail; speak "again" for 1'}}, before=ASK),
     turn(
         "model_unavailable",

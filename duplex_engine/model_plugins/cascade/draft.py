@@ -14,7 +14,7 @@ import trio
 from duplex_engine.conversation.effects import Message, Samples
 from duplex_engine.conversation.facts import Usage
 from duplex_engine.errors import LeaseLost, StepFailed
-from duplex_engine.model_plugins.cascade.clauses import ClauseSplitter
+from duplex_engine.model_plugins.cascade.calls import AnswerReader, BrokenCall, Call
 from duplex_engine.model_plugins.cascade.payloads import Completion, RecogniseAudio, Speak, SpokenClause, TextDelta
 from duplex_engine.model_plugins.cascade.plan import CascadePlan
 from duplex_engine.model_plugins.cascade.prompt import compose
@@ -26,10 +26,11 @@ CLAUSES_AHEAD = 4
 
 @attrs.frozen
 class Piece:
-    """A finished part of an answer: its words and, when the session speaks, their sound (PCM16 mono)."""
+    """A finished part of an answer: its words and, when the session speaks, their sound (PCM16 mono); or a call."""
 
     text: str
     pcm: bytes = b""
+    call: Call | None = None
 
 
 class Draft:
@@ -68,13 +69,13 @@ class Draft:
             self.discard()
 
     async def transcript(self) -> str:
-        """What the user said, "" when there was nothing to recognise. Raises LeaseLost or StepFailed in a group."""
+        """What the user said, "" when there was nothing to recognise. Raises what `next_piece` does."""
         await self._heard.wait()
         self._raise_failure()
         return self._words
 
     async def next_piece(self) -> Piece | None:
-        """The next finished part; None after the last. Raises LeaseLost or StepFailed in a group."""
+        """The next finished part; None after the last. Raises LeaseLost, StepFailed or BrokenCall in a group."""
         try:
             return await self._receiver.receive()
         except trio.EndOfChannel:
@@ -92,7 +93,7 @@ class Draft:
         with self._scope, self._sender:
             try:
                 await self._make()
-            except* (LeaseLost, StepFailed) as failure:
+            except* (LeaseLost, StepFailed, BrokenCall) as failure:
                 self._failure = failure
             finally:
                 self._heard.set()
@@ -103,7 +104,7 @@ class Draft:
             self._heard.set()
             if not self._words:
                 return
-        sender, receiver = trio.open_memory_channel[str](CLAUSES_AHEAD)
+        sender, receiver = trio.open_memory_channel[str | Call](CLAUSES_AHEAD)
         async with trio.open_nursery() as pipeline:
             pipeline.start_soon(self._think, sender)
             pipeline.start_soon(self._speak, receiver)
@@ -114,32 +115,33 @@ class Draft:
         assert isinstance(words, str)
         return words.strip()
 
-    async def _think(self, clauses: trio.MemorySendChannel[str]) -> None:
-        splitter = ClauseSplitter()
+    async def _think(self, parts: trio.MemorySendChannel[str | Call]) -> None:
+        reader = AnswerReader([tool.name for tool in self.plan.tools.offered])
         prompt = compose(self.plan, self.history, self._words if self.samples is not None else None)
-        with clauses:
+        with parts:
             async with self._epoch.lease("language") as language, language.stream(prompt) as answers:
                 async for answer in answers:
                     if isinstance(answer, TextDelta):
-                        for clause in splitter.push(answer.text):
-                            await clauses.send(clause)
+                        for part in reader.push(answer.text):
+                            await parts.send(part)
                     elif isinstance(answer, Completion):
                         self._note_end(answer)
-            # An answer that ran out of tokens ends with its last whole clause, not in the middle of a word.
-            if self.reason != "length" or not splitter.begun:
-                for clause in splitter.finish():
-                    await clauses.send(clause)
+            for part in reader.finish(cut_off=self.reason == "length"):
+                await parts.send(part)
 
-    async def _speak(self, clauses: trio.MemoryReceiveChannel[str]) -> None:
+    async def _speak(self, parts: trio.MemoryReceiveChannel[str | Call]) -> None:
         if not self.plan.speaks:
-            async for clause in clauses:
-                await self._sender.send(Piece(clause))
+            async for part in parts:
+                await self._sender.send(Piece("", call=part) if isinstance(part, Call) else Piece(part))
             return
         async with self._epoch.lease("voice") as voice:
-            async for clause in clauses:
-                spoken = await voice.step(Speak(clause, self.plan.speed))
+            async for part in parts:
+                if isinstance(part, Call):
+                    await self._sender.send(Piece("", call=part))
+                    continue
+                spoken = await voice.step(Speak(part, self.plan.speed))
                 assert isinstance(spoken, SpokenClause)
-                await self._sender.send(Piece(clause, spoken.pcm))
+                await self._sender.send(Piece(part, spoken.pcm))
 
     def _note_end(self, completion: Completion) -> None:
         self.reason = completion.reason

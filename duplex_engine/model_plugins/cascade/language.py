@@ -248,6 +248,8 @@ def request_body(prompt: Prompt) -> Mapping[str, object]:
     }
     if prompt.temperature is not None:
         body["temperature"] = prompt.temperature
+    if prompt.grammar is not None:
+        body["grammar"] = prompt.grammar
     if prompt.seed is not None:
         body["seed"] = prompt.seed
     return body

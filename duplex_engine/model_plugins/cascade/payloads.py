@@ -34,13 +34,15 @@ class Prompt:
     """What comes next in this conversation? Answers: `TextDelta`s, then one `Completion` as the last.
 
     `max_tokens` 0 writes nothing: the model only reads the messages, so that a later prompt that begins alike is
-    answered sooner. `temperature` None: the model's own. `seed` None: a fresh one.
+    answered sooner. `temperature` None: the model's own. `seed` None: a fresh one. `grammar`: what may be written, in the
+    notation of the runtime; None: anything.
     """
 
     messages: tuple[ChatMessage, ...]
     max_tokens: int = 120
     temperature: float | None = None
     seed: int | None = None
+    grammar: str | None = None
 
 
 @attrs.frozen

@@ -1,11 +1,13 @@
 """What the cascade made of a session's configuration. Owns the bounds of its options. Never runs anything."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import attrs
 
 from duplex_engine.errors import ConfigRejected
+from duplex_engine.model_plugins.cascade.tools import Tools, read_tools
 from duplex_engine.model_plugins.contract import SessionPlan
 from duplex_engine.protocol.commands import ResponseOptions
 from duplex_engine.protocol.session_config import Profile, SessionConfig
@@ -17,6 +19,8 @@ TEMPERATURE = 0.0
 """Greedy: models this small lose the thread at anything above."""
 TEMPERATURE_LIMIT = 2.0
 MAX_TOKENS = 90
+CALL_TOKENS = 200
+"""The same where functions are offered: a call that is cut off is no call."""
 MAX_TOKENS_LIMIT = 2048
 SPEED_RANGE = (0.5, 2.0)
 
@@ -31,6 +35,7 @@ class CascadePlan(SessionPlan):
     max_tokens: int = MAX_TOKENS
     speed: float = 1.0
     speaks: bool = True
+    tools: Tools = attrs.Factory(Tools)
 
     def for_response(self, options: ResponseOptions) -> "CascadePlan":
         """The plan of one answer: what its `response.create` chose, bounded like the session's own."""
@@ -45,11 +50,14 @@ class CascadePlan(SessionPlan):
             chosen["speaks"] = "audio" in options.modalities
         if options.speed is not None:
             chosen["speed"] = min(max(options.speed, SPEED_RANGE[0]), SPEED_RANGE[1])
+        if options.tools is not None or options.tool_choice is not None:
+            with suppress(ConfigRejected):  # what cannot be had is left out (12.4 row 8)
+                chosen["tools"] = self.tools.chosen(options.tools, options.tool_choice)
         return attrs.evolve(self, **chosen) if chosen else self
 
 
 def plan_session(config: SessionConfig, *, lead_s: float | None = LEAD_S) -> CascadePlan:
-    """The plan for a configuration. Raises ConfigRejected for a voice, temperature or speed that cannot be had."""
+    """The plan for a configuration. Raises ConfigRejected for a voice, temperature, speed or tools that cannot be had."""
     _check_voice(config)
     temperature = TEMPERATURE if config.temperature is None else config.temperature
     if not 0 <= temperature <= TEMPERATURE_LIMIT:
@@ -68,13 +76,16 @@ def plan_session(config: SessionConfig, *, lead_s: float | None = LEAD_S) -> Cas
         raise ConfigRejected(
             "invalid_duplex_runtime_config", "the embedded voice cannot be cloned; leave ref_audio out", "ref_audio"
         )
+    tools = read_tools(config.tools, config.tool_choice)
+    most = CALL_TOKENS if tools.offered else MAX_TOKENS
     return CascadePlan(
         lead_s=lead_s,
         instructions=config.instructions,
         temperature=temperature,
-        max_tokens=min(config.max_response_output_tokens or MAX_TOKENS, MAX_TOKENS_LIMIT),
+        max_tokens=min(config.max_response_output_tokens or most, MAX_TOKENS_LIMIT),
         speed=speed,
         speaks=config.speaks,
+        tools=tools,
     )
 
 

@@ -5,14 +5,17 @@ user pauses, speaking the draft when the turn is committed. Never imports a runt
 """
 
 from collections.abc import Mapping, Sequence
+from uuid import uuid4
 
 import trio
 
 from duplex_engine.audio.vad import SpeechDetector
 from duplex_engine.conversation.effects import Message, Pause, Turn, Utterance
+from duplex_engine.conversation.facts import FunctionCall
 from duplex_engine.errors import LeaseLost, StepFailed
 from duplex_engine.model_plugins.behaviours import TurnBased
 from duplex_engine.model_plugins.cascade import models
+from duplex_engine.model_plugins.cascade.calls import BrokenCall
 from duplex_engine.model_plugins.cascade.draft import Draft
 from duplex_engine.model_plugins.cascade.plan import LEAD_S, CascadePlan, plan_session, replan_session
 from duplex_engine.model_plugins.cascade.prompt import compose_prelude, local_time, system_message
@@ -51,11 +54,12 @@ class CascadePlugin(TurnBased):
     # --- facts --------------------------------------------------------------------------------------------------
 
     def capabilities(self, max_sessions: int | None) -> Capabilities:
-        """A turn model with barge-in, text turns, and its own end of turn."""
+        """A turn model with barge-in, text turns, tools, and its own end of turn."""
         return Capabilities(
             turn_policy=TurnPolicy.TURN,
             text_only_turns=True,
             detects_turns=True,
+            tools=True,
             resume=True,
             chat=True,
             chunk_period_ms=UNIT_MS,
@@ -127,7 +131,7 @@ class CascadePlugin(TurnBased):
                 try:
                     async with epoch.response(turn) as response:
                         await self._speak(epoch, turn, desk.draft_for(turn, response.plan), response)
-                except* (LeaseLost, StepFailed):
+                except* (LeaseLost, StepFailed, BrokenCall):
                     pass  # told to the client when the response ended
 
     async def answer(self, epoch: Epoch, turn: Turn, response: Response) -> None:
@@ -143,13 +147,18 @@ class CascadePlugin(TurnBased):
                 if not words:
                     response.yields("silence_or_noise")
                     return
+            called = False
             while (piece := await draft.next_piece()) is not None:
-                if piece.pcm:
+                if piece.call is not None:
+                    called = True
+                    await response.call(FunctionCall(piece.call.name, piece.call.arguments, f"call_{uuid4().hex}"))
+                elif piece.pcm:
                     await response.audio(piece.pcm, text=piece.text)
                 else:
                     await response.text(piece.text)
             response.finish(draft.reason, draft.usage)
-            await response.played_out()
+            if not called:  # whoever was asked something answers at once, and wants the next answer then
+                await response.played_out()
 
 
 class DraftDesk:
