@@ -117,8 +117,18 @@ class Journal:
         self._drop()
 
     def close(self) -> None:
-        """Nothing more will be said; cursors read what is left."""
+        """Nothing more will be said; cursors read what is left. Where there has been a reader no other comes."""
         self.closed = True
+        if self._furthest.number:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Free what is over once its last reader has left: the session itself may wait long for the garbage collector."""
+        if not self._cursors:
+            self._furthest = self._last
+            while (link := self._dropped.next) is not None:
+                self._dropped = link
+            self._kept_bytes = 0
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -149,6 +159,8 @@ class Journal:
     def _forget(self, cursor: "Cursor") -> None:
         self._cursors.remove(cursor)
         self._drop()
+        if self.closed:
+            self._let_go()
 
     # --- the chain ----------------------------------------------------------------------------------------------
 

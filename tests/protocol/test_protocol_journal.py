@@ -276,6 +276,35 @@ def test_memory_stays_flat_while_the_reader_keeps_up(resumable: bool) -> None:
     assert after - before < 20_000
 
 
+@pytest.mark.parametrize("attached", [True, False], ids=["read to the end", "left before the end"])
+def test_a_closed_journal_keeps_nothing_once_its_last_reader_has_left(attached: bool) -> None:
+    journal = new_journal()
+    cursor = journal.cursor()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(400):
+        journal.append(audio(size=900))
+    assert len(cursor.take(300_000)) < 300
+    if attached:
+        journal.close()
+        assert cursor.take(400_000)[-1].seq == 400
+        cursor.close()
+    else:
+        cursor.close()
+        journal.close()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 50_000
+    assert not journal.cursor().take(1_000)
+
+
+def test_the_last_word_waits_for_a_reader_who_comes_late() -> None:
+    journal = new_journal()
+    journal.append(text("only"))
+    journal.close()
+    assert [entry.seq for entry in journal.cursor().take(1_000)] == [1]
+
+
 def test_memory_is_bounded_while_nobody_reads() -> None:
     journal = new_journal(resumable=False, journal_bytes=20_000)
 

@@ -213,6 +213,20 @@ async def test_a_client_that_sends_nonsense_and_does_not_read_is_given_up(autoju
         nursery.cancel_scope.cancel()
 
 
+async def test_a_caller_who_is_gone_before_the_upgrade_is_answered_is_no_crash(autojump_clock: Clock) -> None:
+    async with rigged() as rig:
+        ours, theirs = trio.testing.lockstep_stream_pair()
+        with structlog.testing.capture_logs() as logs:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receive_caller, rig.reception, theirs)
+                lines = (f"GET {DUPLEX} HTTP/1.1", "Host: test", "Upgrade: websocket", "Connection: Upgrade")
+                key = ("Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13")
+                await Caller(ours).send("\r\n".join((*lines, *key, "", "")).encode())
+                await ours.aclose()
+        assert "connection_crashed" not in [line["event"] for line in logs]
+        assert rig.reception.connections == 0
+
+
 async def test_a_server_that_is_told_to_stop_says_so(autojump_clock: Clock) -> None:
     async with rigged() as rig:
         talking, opening = await rig.call(), await rig.call()
