@@ -25,10 +25,11 @@ GONE_WITHIN_S = 20.0
 
 @attrs.frozen
 class Served:
-    """A running server. `pid`: its process; `port`: where it listens on 127.0.0.1."""
+    """A running server. `pid`: its process; `port`: where it listens on 127.0.0.1; `log`: what it complains about."""
 
     pid: int
     port: int
+    log: Path
 
     def metrics(self) -> dict[str, float]:
         """All series of `/metrics` by name and labels."""
@@ -50,6 +51,10 @@ class Served:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
 
+    def complaints(self) -> list[str]:
+        """The lines of its log so far."""
+        return self.log.read_text().splitlines()
+
     def _page(self, path: str) -> bytes:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
             return bytes(answer.read())
@@ -62,24 +67,26 @@ def served(config: ServeConfig) -> Iterator[Served]:
     Raises SystemExit when it does not become ready, or does not end well.
     """
     config = config if config.port else attrs.evolve(config, port=_free_port())
-    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        file.write(to_toml(config))
-        file.flush()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "duplex_engine.server", "--config", file.name], stdout=subprocess.DEVNULL
-        )
-        server = Served(process.pid, config.port)
+    with tempfile.TemporaryDirectory() as folder:
+        settings, log = Path(folder, "server.toml"), Path(folder, "log")
+        settings.write_text(to_toml(config))
+        command = [sys.executable, "-m", "duplex_engine.server", "--config", str(settings)]
+        with log.open("wb") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        server = Served(process.pid, config.port, log)
         try:
             _wait_ready(server, process)
             yield server
         finally:
+            code: object = None
             process.send_signal(signal.SIGTERM)
             try:
                 code = process.wait(GONE_WITHIN_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                code = "none within 20 s"
+                code = f"none within {GONE_WITHIN_S:g} s"
+            sys.stderr.write(log.read_text()[-4000:])
     if code != 0:
         raise SystemExit(f"the server ended with exit status {code}")
 

@@ -150,6 +150,7 @@ def main() -> None:
         trio.run(weather.break_loose, server.port, chosen.sessions, random.Random(seed))
         took, spent = time.monotonic() - began, server.cpu_s() - spent
         left = at_rest(server)
+        weather.faults += server.complaints()
     weather.faults += [
         f"{name}: {before[name]:.0f} before, {left[name]:.0f} after" for name in before if left[name] > before[name]
     ]

@@ -16,7 +16,7 @@ class LeanSocket:
     """One client connection. `frames` yields complete text frames as they arrive; `sent_at` is up to the caller."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
+        self.stream = stream
         self._buffer = bytearray()
         self._farewell: str | None = None
         self._pings: list[bytes] = []
@@ -25,30 +25,28 @@ class LeanSocket:
     @classmethod
     async def connect(cls, host: str, port: int, target: str) -> "LeanSocket":
         """Open TCP, do the upgrade. Raises RuntimeError when the server does not switch protocols."""
-        stream = await trio.open_tcp_stream(host, port)
-        key = base64.b64encode(os.urandom(16)).decode()
-        head = (
-            f"GET {target} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
-        )
-        await stream.send_all(head.encode())
+        socket = cls(await trio.open_tcp_stream(host, port))
+        await socket.upgrade(upgrade_request(host, port, target))
+        return socket
+
+    async def upgrade(self, request: bytes) -> None:
+        """Send `request` (and whatever stands behind it). Raises RuntimeError when the server does not switch."""
+        await self.stream.send_all(request)
         answer = b""
         while b"\r\n\r\n" not in answer:
-            data = await stream.receive_some(65536)
+            data = await self.stream.receive_some(65536)
             if not data:
                 raise RuntimeError(f"the server hung up during the upgrade: {answer[:200]!r}")
             answer += data
         status, _, rest = answer.partition(b"\r\n\r\n")
         if b" 101 " not in status.split(b"\r\n")[0]:
             raise RuntimeError(f"no upgrade: {status.decode(errors='replace')}")
-        socket = cls(stream)
-        socket._buffer += rest
-        return socket
+        self._buffer += rest
 
     async def send(self, *frames: bytes) -> None:
         """Masked text frames in one write."""
         async with self._writing:
-            await self._stream.send_all(b"".join(map(masked, frames)))
+            await self.stream.send_all(b"".join(map(masked, frames)))
 
     async def receive(self) -> list[bytes]:
         """At least one text frame; raises EOFError when the server has hung up or closed."""
@@ -56,12 +54,12 @@ class LeanSocket:
             frames = list(self._cut())
             while self._pings:
                 async with self._writing:
-                    await self._stream.send_all(masked(self._pings.pop(), opcode=10))
+                    await self.stream.send_all(masked(self._pings.pop(), opcode=10))
             if frames:
                 return frames
             if self._farewell is not None:
                 raise EOFError(self._farewell)
-            data = await self._stream.receive_some(262_144)
+            data = await self.stream.receive_some(262_144)
             if not data:
                 raise EOFError("the server hung up")
             self._buffer += data
@@ -89,7 +87,17 @@ class LeanSocket:
 
     async def aclose(self) -> None:
         """Hang up without a close frame."""
-        await self._stream.aclose()
+        await self.stream.aclose()
+
+
+def upgrade_request(host: str, port: int, target: str) -> bytes:
+    """A request to become a WebSocket."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    head = (
+        f"GET {target} HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    return head.encode()
 
 
 def masked(frame: bytes, opcode: int = 1) -> bytes:

@@ -30,3 +30,9 @@ def test_a_storm_of_cancels_over_real_sockets(mode: str) -> None:
     lines = run("storm.py", "--sessions", "10", "--cancels", "20", "--seed", "7", "--mode", mode)
     assert "cancels: 200" in lines
     assert lines[-1].endswith("0 faults")
+
+
+def test_clients_who_die_at_random_moments_leave_nothing_behind() -> None:
+    """Memory is left out: so few cycles say nothing about it."""
+    lines = run("churn.py", "--cycles", "300", "--at-once", "25", "--seed", "7", "--growth", "100")
+    assert lines[-1].endswith("0 faults")
