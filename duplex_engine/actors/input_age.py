@@ -1,6 +1,7 @@
 """How long a session's input waits for its model, and when that is worth a word to the client.
 
-Owns when each waiting unit came and when the last notice was given. Never drops input and never says anything itself.
+Owns when each waiting unit came, when the last notice was given, and how much was refused since then. Never drops input
+and never says anything itself.
 """
 
 from collections import deque
@@ -17,6 +18,7 @@ class InputAge:
     notice_after_s: float
     _came_at: deque[float] = attrs.field(factory=deque, init=False)
     _noticed_at: float | None = attrs.field(default=None, init=False)
+    _dropped_s: float = attrs.field(default=0.0, init=False)
 
     def waiting(self, units: int, now: float) -> None:
         """So many units wait at `now`; the new ones came just now."""
@@ -39,3 +41,12 @@ class InputAge:
             return None
         self._noticed_at = now
         return now - self._came_at[0]
+
+    def drop(self, seconds: float) -> None:
+        """So much sound was refused, because too much was waiting."""
+        self._dropped_s += seconds
+
+    def take_dropped(self) -> float:
+        """Seconds of sound refused since this was asked last."""
+        dropped, self._dropped_s = self._dropped_s, 0.0
+        return dropped

@@ -51,7 +51,7 @@ from duplex_engine.conversation.effects import (
     TrimJournal,
 )
 from duplex_engine.conversation.facts import Fact, FunctionOutput, ResponseAudio, ResponseEnded, ResponseStatus
-from duplex_engine.conversation.hearing import Ears
+from duplex_engine.conversation.hearing import Ears, append_s
 from duplex_engine.conversation.machine import Conversation
 from duplex_engine.errors import CodedError, ConfigRejected, ProtocolViolation
 from duplex_engine.model_plugins.contract import EpochCause, ModelPlugin, SessionPlan
@@ -196,20 +196,20 @@ class Session:
 
     def submit(self, command: ClientCommand) -> None:
         """Queue a command. Raises SessionGone; input beyond the limits is refused with an error event."""
-        pending = self._mailbox.pending_bytes + self.intake.pending_bytes + self._machine.pending_input_bytes
-        if pending + input_bytes(command) > self.limits.input_bytes and type(command) is AppendAudio:
-            self.refuse(
-                ProtocolViolation(
-                    "input_backpressure",
-                    f"{pending} bytes of input wait to be heard; the limit is {self.limits.input_bytes}",
-                    event_id=command.event_id,
-                )
-            )
-            return
         try:
+            self._check_room(command)
             self._mailbox.put(command)
         except ProtocolViolation as error:
             self.refuse(error)
+            if type(command) is AppendAudio:
+                self._input_age.drop(append_s(self.config, command))
+                self._tell_lag()
+
+    def _check_room(self, command: ClientCommand) -> None:
+        pending = self._mailbox.pending_bytes + self.intake.pending_bytes + self._machine.pending_input_bytes
+        if pending + input_bytes(command) > self.limits.input_bytes and type(command) is AppendAudio:
+            message = f"{pending} bytes of input wait to be heard; the limit is {self.limits.input_bytes}"
+            raise ProtocolViolation("input_backpressure", message, event_id=command.event_id)
 
     def refuse(self, error: ProtocolViolation) -> None:
         """Answer something that never became a command with an error event."""
@@ -295,10 +295,13 @@ class Session:
         self._input_age.waiting(units, now)
         if units:
             self._epoch.fed()
-        lag_s = self._input_age.notice(now)
-        if lag_s is not None and self.config.duplex_events:
-            lagging = SessionLagging(session_id=self.id, input_age_ms=round(1000 * lag_s), dropped_ms=0)
-            self._say(lagging)
+        self._tell_lag()
+
+    def _tell_lag(self) -> None:
+        lag_s = self._input_age.notice(trio.current_time())
+        if lag_s is not None and self.config.duplex_events and not self.over.is_set():
+            dropped_ms = round(1000 * self._input_age.take_dropped())
+            self._say(SessionLagging(session_id=self.id, input_age_ms=round(1000 * lag_s), dropped_ms=dropped_ms))
 
     def _end_turn_in_intake(self) -> None:
         self.intake.pad()

@@ -32,6 +32,12 @@ def input_format(config: SessionConfig, append: AppendAudio) -> tuple[Encoding, 
     return encoding, session.rate_hz
 
 
+def append_s(config: SessionConfig, append: AppendAudio) -> float:
+    """Seconds of sound in an append."""
+    encoding, rate_hz = input_format(config, append)
+    return len(append.audio) / encoding.sample_bytes / rate_hz
+
+
 class Ears:
     """Hears the appends of one session in order, as float32 mono at `rate_hz`, the model's input rate."""
 

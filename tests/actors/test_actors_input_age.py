@@ -22,3 +22,10 @@ def test_thrown_away_input_does_not_age():
     age.forget()
     assert age.notice(9.0) is None
     assert age.taken(9.0) is None
+
+
+def test_refused_sound_is_counted_until_it_is_told():
+    age = InputAge(notice_after_s=1.0)
+    age.drop(0.5)
+    age.drop(0.25)
+    assert (age.take_dropped(), age.take_dropped()) == (0.75, 0.0)
