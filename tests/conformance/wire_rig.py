@@ -70,6 +70,10 @@ class Line(Peer):  # type: ignore[misc]  # the hand-made peer has no annotations
         """A text message, whatever is in it."""
         await self.send(frame(TEXT, words))
 
+    async def say_together(self, *commands: Mapping[str, Any]) -> None:
+        """Several commands in one write."""
+        await self.send(b"".join(frame(TEXT, json.dumps(command).encode()) for command in commands))
+
     async def append(self, seconds: float, *, loud: bool = True, **fields: Any) -> str:
         """Sound in one append: PCM16 at 16 kHz."""
         pcm = tone(seconds) if loud else bytes(2 * round(16_000 * seconds))
