@@ -31,6 +31,7 @@ class Acknowledging:
         self._ledger.acknowledge(answer.cursor, command.played_ms, command.committed_ms)
         if command.truncate:
             answer.cursor.cap(answer.cursor.committed_ms)
+            self._stop_if_complete(answer)
         if not self._answers.alive and not self._answers.fading:
             self._scene.happened(Happening.ANSWER_OVER)
         self._say(answer, command.played_ms, command.committed_ms, truncate=command.truncate)
@@ -69,12 +70,16 @@ class Acknowledging:
             )
         end_ms = self._end_of(answer, command.audio_end_ms)
         answer.cursor.cap(end_ms)
-        if answer.status is not None:
-            self._ledger.interrupt(answer.cursor)
+        self._stop_if_complete(answer)
         self._answers.refresh(answer.item.id)
         self._scene.say(ItemTruncated(item_id=answer.item.id, content_index=0, audio_end_ms=end_ms))
         if self._scene.config.duplex_events:
             self._say(answer, command.audio_end_ms, command.audio_end_ms, truncate=True)
+
+    def _stop_if_complete(self, answer: Answer) -> None:
+        """Of a complete answer that was cut off nothing is playing any more; nobody waits for its end."""
+        if answer.status is not None:
+            self._ledger.interrupt(answer.cursor)
 
     def _end_of(self, answer: Answer, asked_ms: float) -> int:
         """Where the answer was cut off. Clients of `ga` go by their own clock, which may run on beyond its sound."""

@@ -54,9 +54,10 @@ async def history(caller: Caller) -> str:
 
 @pytest.mark.parametrize("session", POLICIES, ids=["ack_only", "commit_all_on_done", "adaptive"])
 @pytest.mark.parametrize("acknowledged", [True, False], ids=["acknowledged", "silent"])
+@pytest.mark.parametrize("late", [True, False], ids=["acknowledged late", "left alone"])
 @pytest.mark.parametrize("stop", STOPS.values(), ids=list(STOPS))
 def test_a_complete_answer_that_is_stopped_frees_the_turn(
-    stop: Mapping[str, object], acknowledged: bool, session: dict[str, object]
+    stop: Mapping[str, object], late: bool, acknowledged: bool, session: dict[str, object]
 ) -> None:
     """Little of 5 seconds was heard; whatever is acknowledged afterwards, the rest never was."""
 
@@ -71,7 +72,7 @@ def test_a_complete_answer_that_is_stopped_frees_the_turn(
             (event_id,) = await caller.sends_together(of(first, stop))
             await caller.waits(0.1)
             assert not caller.all("error", event_id=event_id)
-            if stop["type"] in FOR_GOOD:
+            if late and stop["type"] in FOR_GOOD:
                 await caller.acks(9000, response_id=first)
             assert len(await history(caller)) <= len(HEARD[acknowledged])
 
