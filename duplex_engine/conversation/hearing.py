@@ -47,6 +47,7 @@ class Ears:
         self._detector = detector
         self._decoder = InputDecoder(rate_hz)
         self._heard_samples = 0
+        self._newest: AppendAudio | None = None
         self._to_detector = Resampler(rate_hz, WINDOW_RATE_HZ)
         self._window_part = SILENCE
         self._endpointing: Endpointing | None = None
@@ -65,6 +66,7 @@ class Ears:
         samples = self._decoder.decode(append.audio, encoding, rate_hz) if append.audio else SILENCE
         began_ms = self.now_ms
         self._heard_samples += len(samples)
+        self._newest = append
         duration_ms = len(samples) * 1000 / self._rate_hz if append.duration_ms is None else append.duration_ms
         loudness = rms(samples)
         unjudged = Heard(
@@ -93,12 +95,22 @@ class Ears:
         )
 
     def drain(self) -> Heard | None:
-        """The client ends its turn: the sound that the resampler still held, which goes with CommitAudio; None: none."""
+        """The client ends its turn: the sound that the resampler still held, which goes with CommitAudio; None: none.
+
+        It is judged as the append was that brought it. A short turn may be in there as a whole.
+        """
         tail = self._decoder.drain()
         if not len(tail):
             return None
         self._heard_samples += len(tail)
-        return Heard(samples=tail, speech=False, duration_ms=len(tail) * 1000 / self._rate_hz, rms=rms(tail))
+        loudness = rms(tail)
+        newest = self._newest if self._endpointing is None else None
+        return Heard(
+            samples=tail,
+            speech=newest is not None and self._verdict(newest, loudness),
+            duration_ms=len(tail) * 1000 / self._rate_hz,
+            rms=loudness,
+        )
 
     def reset_decoder(self) -> None:
         """After a clear: the rest of a sample, and what the resampler holds, was thrown away with the sound before."""

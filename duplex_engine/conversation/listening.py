@@ -62,10 +62,17 @@ class Listening:
 
     def take_rest(self, heard: Heard) -> None:
         """The last sound of a turn that the client is about to commit."""
+        turn = self._speech.turn
+        if heard.speech:
+            turn.speech_ms += heard.duration_ms
+            if not turn.speaking:
+                turn.overlaps = self._answering(estimated=False)
+                self._speech.start(self._speech.now_ms)
+            turn.speech = True
         self._speech.pass_time(heard.samples)
         if self._scene.config.native:
             self._scene.do(Feed(heard.samples))
-        elif self._speech.turn.samples:
+        elif turn.samples or turn.speech:
             self._speech.keep(heard.samples)
 
     def _check(self, command: AppendAudio, heard: Heard) -> None:

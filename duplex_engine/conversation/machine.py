@@ -175,6 +175,7 @@ class Conversation:
         `heard`: with AppendAudio what was heard of it, with CommitAudio the sound that the ears still held, if any.
         """
         scene = self._scene
+        taken: list[Effect] = []
         scene.discard()
         try:
             if scene.closing:
@@ -186,11 +187,12 @@ class Conversation:
             else:
                 if heard is not None:
                     self._listening.take_rest(heard)
+                    taken = scene.take()
                 self._obeyed[type(command)](command)
         except CodedError as error:
             scene.discard()
             scene.complain(error, command.event_id, command.TYPE)
-        return scene.take()
+        return taken + scene.take()
 
     def refuse(self, error: CodedError, event_id: str | None) -> list[SyncEffect]:
         """Something was refused before it came here: tell the client."""

@@ -4,16 +4,13 @@ import base64
 import struct
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
+from attentive import MODEL_HZ, Attentive
 
 from duplex_engine.audio.pcm import Samples
-from duplex_engine.conversation.effects import Turn
 from duplex_engine.conversation.hearing import Ears
 from duplex_engine.errors import ProtocolViolation
-from duplex_engine.model_plugins.contract import Epoch, Response
-from duplex_engine.model_plugins.scripted.plugin import ScriptedPlugin, ScriptedTurns
 from duplex_engine.protocol.commands import AppendAudio
 from duplex_engine.protocol.formats import AudioFormat, Encoding
 from duplex_engine.protocol.session_config import SessionConfig
@@ -21,7 +18,6 @@ from duplex_engine.testing.caller import Caller
 from duplex_engine.testing.rig import NATIVE, open_rig
 from duplex_engine.testing.schedules import explore, run_story
 
-MODEL_HZ = 16_000
 RATES = (8_000, 16_000, 22_050, 24_000, 48_000)
 CODES = {Encoding.ULAW: "u1", Encoding.ALAW: "u1", Encoding.PCM16: "<i2", Encoding.F32: "<f4"}
 
@@ -95,27 +91,6 @@ def test_a_number_that_is_none_is_refused_and_the_sound_around_it_is_whole(bad: 
 # --- in a call -----------------------------------------------------------------------------------------------------
 
 
-@attrs.define
-class Heard:
-    """What a model was given to hear, turn after turn."""
-
-    turns: list[Samples] = attrs.Factory(list)
-
-
-class Attentive(ScriptedTurns):
-    """Keeps what it heard."""
-
-    def __init__(self) -> None:
-        super().__init__(ScriptedPlugin(mode="turn", script='forever { speak "I heard you" for 0.4 }').options)
-        self.heard = Heard()
-
-    async def answer(self, epoch: Epoch, turn: Turn, response: Response) -> None:
-        assert turn.utterance is not None
-        if turn.item_id is not None:  # not the rehearsal
-            self.heard.turns.append(turn.utterance.samples().copy())
-        await super().answer(epoch, turn, response)
-
-
 def zeros(count: int) -> str:
     return base64.b64encode(bytes(count)).decode()
 
@@ -134,7 +109,7 @@ async def test_three_bytes_and_one_are_two_samples() -> None:
         await caller.commits()
         await caller.hears("response.done", status="completed")
         assert not caller.all("error")
-    (turn,) = plugin.heard.turns
+    (turn,) = plugin.turns
     assert abs(len(turn) - 2402 * MODEL_HZ / 24_000) <= 1
 
 
@@ -158,9 +133,9 @@ async def test_what_dangles_at_a_commit_a_clear_or_a_barge_in_is_not_heard_in_th
                 await caller.hears("response.done", status="completed")
                 await caller.waits(1.0)
         assert not caller.all("error")
-    for turn in plugin.heard.turns:
-        np.testing.assert_array_equal(turn, plugin.heard.turns[0])
-    assert len(plugin.heard.turns[0]) == round(0.2 * MODEL_HZ)
+    for turn in plugin.turns:
+        np.testing.assert_array_equal(turn, plugin.turns[0])
+    assert len(plugin.turns[0]) == round(0.2 * MODEL_HZ)
 
 
 @explore
@@ -173,7 +148,7 @@ async def test_silence_that_was_cleared_does_not_lead_into_the_next_turn() -> No
         await caller.appends(0.4)
         await caller.commits()
         await caller.hears("response.done", status="completed")
-    assert len(plugin.heard.turns[0]) == round(0.4 * MODEL_HZ)
+    assert len(plugin.turns[0]) == round(0.4 * MODEL_HZ)
 
 
 BAD: dict[str, dict[str, object]] = {
@@ -201,7 +176,7 @@ def test_what_is_no_sound_is_refused_by_name_and_the_rest_is_clean(bad: dict[str
                 await caller.commits()
                 await caller.hears("response.done", status="completed")
                 await caller.waits(1.0)
-        first, second = plugin.heard.turns
+        first, second = plugin.turns
         np.testing.assert_array_equal(first, second)
 
     run_story(story)
