@@ -1,5 +1,6 @@
 """The epoch scope: offers, answers alive, and waiting for input all end with it, at the same instant of the clock."""
 
+import attrs
 import numpy as np
 import pytest
 import trio
@@ -19,6 +20,7 @@ from duplex_engine.actors.epoch import Epoch
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Turn, Utterance
 from duplex_engine.conversation.facts import (
+    Fact,
     FunctionOutput,
     ModelListened,
     OutputsTaken,
@@ -210,6 +212,54 @@ async def test_every_offer_gets_exactly_one_terminal_whenever_it_is_withdrawn() 
             facts = [fact for _, fact in floor.said if getattr(fact, "key", None) is turn]
             assert isinstance(facts[-1], ResponseEnded), "something was said after the terminal"
             assert [isinstance(fact, ResponseOpened) for fact in facts[1:]].count(True) == 0
+
+
+@attrs.define
+class PromotingFloor(RememberingFloor):
+    """Offers the next turn as soon as an answer has ended, like a conversation in which one was deferred."""
+
+    deferred: list[Turn] = attrs.Factory(list)
+    epoch: Epoch | None = None
+
+    def learn(self, fact: Fact) -> None:
+        super().learn(fact)
+        if isinstance(fact, ResponseEnded) and self.deferred:
+            assert self.epoch is not None
+            self.epoch.offer(self.deferred.pop())
+
+
+async def test_an_interruption_spares_what_is_offered_because_of_it(autojump_clock: MockClock) -> None:
+    """Also before the model has looked at the turn that is taken back."""
+    first, second = new_turn(), new_turn()
+    async with conversing(answer_turns, floor := PromotingFloor(deferred=[second])) as (epoch, _):
+        floor.epoch = epoch
+        epoch.offer(first)
+        await epoch.interrupt("client_cancelled")
+        await trio.sleep(2)
+    assert endings(floor) == [(first, CANCELLED, "client_cancelled"), (second, COMPLETED, "stop")]
+
+
+async def test_a_model_that_hears_units_hears_the_turn_it_is_offered(autojump_clock: MockClock) -> None:
+    """It has to listen up to the last unit, and answers or not on that one; what is taken back is not heard."""
+    heard: list[bool] = []
+
+    async def hear(epoch: Epoch) -> None:
+        while True:
+            unit = await epoch.next_unit(continuing=True)
+            heard.append(unit.force_listen)
+            await epoch.listen()
+
+    samples = np.ones(5 * UNIT.samples // 2, np.float32)
+    turns = [attrs.evolve(new_turn(), utterance=Utterance(chunks=[samples], over=True)) for _ in range(2)]
+    floor = RememberingFloor(native=False, hears_units=True)
+    async with conversing(hear, floor) as (epoch, _):
+        epoch.offer(turns[0])
+        await epoch.interrupt("client_cancelled")
+        epoch.offer(turns[1])
+        await trio.sleep(1)
+    assert heard == [True, True, False]
+    assert endings(floor) == [(turns[0], CANCELLED, "client_cancelled"), (turns[1], COMPLETED, "stop")]
+    assert len(floor.facts(ModelListened)) == 2
 
 
 async def test_a_withdrawn_offer_that_is_answered_all_the_same_says_nothing(autojump_clock: MockClock) -> None:
