@@ -222,6 +222,20 @@ class Listening:
     def _hinted_start(self, command: AppendAudio) -> float:
         return self._speech.now_ms if command.audio_start_ms is None else command.audio_start_ms
 
+    # --- a player that was stopped ----------------------------------------------------------------------------
+
+    def stopped_playing(self, item_id: str) -> None:
+        """The client says how far it has played this answer. Over speech that may interrupt, that settles the matter.
+
+        Players of `ga` stop on `speech_started`: what they are sent after it would be heard as a voice from the past.
+        """
+        answer, turn = self._answers.by_item(item_id), self._speech.turn
+        if self._scene.strict or answer is None or answer.status is not None or not self._policy_barge_in():
+            return
+        if turn.speaking and turn.overlaps and self._scene.capabilities.barge_in:
+            turn.overlaps = False
+            self._answers.interrupt("turn_detected")
+
     # --- overlap ----------------------------------------------------------------------------------------------
 
     def _answering(self, *, estimated: bool) -> bool:

@@ -142,7 +142,7 @@ class Conversation:
             CreateItem: self._creation.create,
             DeleteItem: self._delete_item,
             RetrieveItem: self._retrieve_item,
-            TruncateItem: self._acknowledging.truncate,
+            TruncateItem: self._truncate,
             AcknowledgePlayback: self._acknowledging.acknowledge,
             SignalTurn: self._signal,
             AppendText: self._append_text,
@@ -360,6 +360,10 @@ class Conversation:
 
     def _retrieve_item(self, command: RetrieveItem) -> None:
         self._creation.retrieve(command.item_id)
+
+    def _truncate(self, command: TruncateItem) -> None:
+        self._acknowledging.truncate(command)
+        self._listening.stopped_playing(command.item_id)
 
     # --- what the model does ----------------------------------------------------------------------------------
 

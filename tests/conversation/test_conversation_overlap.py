@@ -28,6 +28,7 @@ from duplex_engine.protocol.commands import (
     BargeIn,
     CommitAudio,
     CreateResponse,
+    TruncateItem,
     UpdateSession,
 )
 from duplex_engine.protocol.events import (
@@ -270,6 +271,46 @@ def test_in_ga_the_decision_is_not_shown(rig):
     quiet.speaks(quiet.offered, 400, "Hello")
     said = quiet.hears(900, ("started", 100), speaking=True, voiced_ms=800)
     assert types(said) == ["speech_started", *TERMINALS]
+
+
+def talked_over(config, capabilities=CASCADE):
+    """An answer of one second of sound, and speech over it that is too short yet to interrupt."""
+    rig = Rig(config, capabilities)
+    rig.hears(1000, ("started", 200), ("stopped", 900), voiced_ms=500)
+    rig.speaks(rig.offered, 1000, "Hello")
+    assert "speech_started" in types(rig.hears(200, ("started", 100), speaking=True, voiced_ms=100))
+    return rig, TruncateItem(item_id=f"item_{rig.ids[rig.offered]}", audio_end_ms=300)
+
+
+def test_in_ga_a_player_that_was_stopped_is_an_interruption():
+    rig, truncate = talked_over(attrs.evolve(DETECTED, profile=Profile.GA))
+    said = rig.obey(truncate)
+    assert types(said) == ["item.truncated", *TERMINALS]
+    assert only(said, ResponseDone).response["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
+    said = rig.hears(600, ("stopped", 500), voiced_ms=500)
+    assert types(said)[-len(STARTED) :] == STARTED, "no short acknowledgement: the speech has interrupted"
+
+
+@pytest.mark.parametrize(
+    ("changes", "capabilities"),
+    [
+        ({"profile": Profile.STRICT}, CASCADE),
+        ({"turn_detection": attrs.evolve(DETECTED.turn_detection, interrupt_response=False)}, CASCADE),
+        ({}, attrs.evolve(CASCADE, barge_in=False)),
+    ],
+)
+def test_elsewhere_and_where_nothing_interrupts_it_is_not(changes, capabilities):
+    rig, truncate = talked_over(attrs.evolve(DETECTED, **{"profile": Profile.GA, **changes}), capabilities)
+    alive = list(rig.alive)
+    assert types(rig.obey(truncate))[0] == "item.truncated"
+    assert rig.alive == alive
+
+
+def test_in_ga_a_truncation_without_speech_lets_the_answer_go_on():
+    rig = Rig(attrs.evolve(DETECTED, profile=Profile.GA))
+    rig.hears(1000, ("started", 200), ("stopped", 900), voiced_ms=500)
+    rig.speaks(rig.offered, 1000, "Hello")
+    assert types(rig.obey(TruncateItem(item_id=f"item_{rig.ids[rig.offered]}", audio_end_ms=300))) == ["item.truncated"]
 
 
 # --- push-to-talk, and native models --------------------------------------------------------------------------------
