@@ -42,9 +42,10 @@ $(VENV)/.test: $(VENV)/.python pyproject.toml
 	$(PIP) install --progress-bar on -e '.[cascade,test,lint]'
 	touch $@
 
-# Clients that others wrote, to test against: only their client files, without what their packages pull in.
-$(VENV)/.peers: $(VENV)/.test tests/peers/install.py tests/peers/install_javascript.py tests/peers/javascript/package.json
+# Clients that others wrote, to test against: of one only its client files, the others in environments of their own.
+$(VENV)/.peers: $(VENV)/.test $(wildcard tests/peers/*install*.py) tests/peers/environments.py tests/peers/javascript/package.json
 	$(BIN)/python tests/peers/install.py $(VENV)/peers
+	$(BIN)/python tests/peers/environments.py $(VENV)
 	$(BIN)/python tests/peers/install_javascript.py $(VENV)/peers-javascript
 	touch $@
 

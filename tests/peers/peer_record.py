@@ -20,6 +20,8 @@ from duplex_engine.testing.invariants import (
 
 CALL_S = 60
 HERE = Path(__file__).parent
+
+Fact = Mapping[str, Any]
 PROMISES = (
     nothing_after_its_end,
     one_end_for_each_beginning,
@@ -31,10 +33,18 @@ PROMISES = (
 
 
 class Recorded(Caller):
-    """A caller of whom only the record is left. `moves`: what it did, and when. `notes`: what its client made of it."""
+    """A caller of whom only the record is left.
+
+    `moves`: what it did, and when. `notes`: what its client made of it. `told`: what its client told it, in order.
+    """
 
     def __init__(
-        self, name: str, heard: Sequence[Heard], moves: Sequence[tuple[float, str]], notes: Mapping[str, Any]
+        self,
+        name: str,
+        heard: Sequence[Heard],
+        moves: Sequence[tuple[float, str]],
+        notes: Mapping[str, Any],
+        told: Sequence[Fact] = (),
     ) -> None:
         super().__init__(name, cast(Line, None))
         for event in heard:
@@ -42,6 +52,11 @@ class Recorded(Caller):
         self.prompt = False
         self.moves = {move: at for at, move in moves}
         self.notes = notes
+        self.told = told
+
+    def noted(self, kind: str) -> list[Fact]:
+        """Everything of this kind that its client told it."""
+        return [fact for fact in self.told if fact["kind"] == kind]
 
     def one(self, event_type: str, **match: object) -> Heard:
         """The only such event."""
@@ -66,9 +81,15 @@ class Recorded(Caller):
         return float(np.sqrt(np.mean(np.square(samples))))
 
 
-def run_call(script: str, *arguments: str, folder: Path, environment: Mapping[str, str] | None = None) -> Recorded:
+def run_call(
+    script: str,
+    *arguments: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    python: Path | str = sys.executable,
+) -> Recorded:
     """Let `script` call, and read its record. Raises AssertionError, with what the script said, when it failed."""
-    return run_program([sys.executable, str(HERE / script), *arguments], script, folder, environment)
+    return run_program([str(python), str(HERE / script), *arguments], script, folder, environment)
 
 
 def run_program(
@@ -87,11 +108,13 @@ def run_program(
     assert done.returncode == 0, f"{name} failed:\n{done.stdout}\n{_last_events(path)}"
     record = json.loads(path.read_text())
     heard = [Heard(line["at"], line["event"]) for line in record["heard"]]
-    return Recorded(name, heard, record["moves"], record.get("notes", {}))
+    return Recorded(name, heard, record["moves"], record.get("notes", {}), record.get("told", ()))
 
 
 def _last_events(path: Path) -> str:
     if not path.exists():
         return "there is no record"
-    heard = json.loads(path.read_text())["heard"]
-    return "\n".join(f"{line['at']:7.2f} {str(line['event'])[:200]}" for line in heard[-40:])
+    record = json.loads(path.read_text())
+    return "\n".join(
+        f"{line['at']:7.2f} {str(line)[:200]}" for line in (*record["heard"], *record.get("told", ()))[-40:]
+    )

@@ -1,0 +1,77 @@
+"""Calls of OpenAI's agents SDK (`RealtimeRunner`), as it is installed: a program of its own environment.
+
+python tests/peers/openai_agents_call.py {spoken,tool} http://127.0.0.1:8099 --sounds FOLDER --record FILE
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agents.realtime import RealtimeAgent, RealtimeModelConfig, RealtimeRunner, RealtimeSession, RealtimeSessionEvent
+from foreign_kit import Microphone, Notes, main
+
+
+@asynccontextmanager
+async def conversation(notes: Notes, agent: RealtimeAgent) -> AsyncIterator[tuple[RealtimeSession, Microphone]]:
+    """A session with a microphone that is on, for the block."""
+    # <!-- docs: openai-agents
+    address = notes.url.replace("http", "ws", 1)
+    config = RealtimeModelConfig(url=f"{address}/v1/realtime?model=gpt-realtime", api_key="any")
+    config["initial_model_settings"] = {"audio": {"output": {"speed": 0.5}}}
+    async with await RealtimeRunner(agent).run(model_config=config) as session:
+        # -->
+        listening = asyncio.create_task(_listen(session, notes))
+        microphone = Microphone(session.send_audio)
+        speaking = asyncio.create_task(microphone.run())
+        await notes.until("event", type="session.updated")
+        yield session, microphone
+        speaking.cancel()
+        await session.close()
+        await listening
+
+
+async def _listen(session: RealtimeSession, notes: Notes) -> None:
+    async for event in session:
+        _note(event, notes)
+
+
+def _note(event: RealtimeSessionEvent, notes: Notes) -> None:
+    match event.type:
+        case "raw_model_event":
+            if event.data.type == "raw_server_event":
+                notes.hear(event.data.data)
+            elif event.data.type == "exception":
+                notes.note("exception", what=repr(event.data.exception))
+            elif event.data.type == "usage":
+                notes.note("usage", tokens=event.data.usage.total_tokens)
+        case "audio":
+            notes.note("audio", item_id=event.item_id, bytes=len(event.audio.data))
+        case "audio_interrupted":
+            notes.note("audio_interrupted", item_id=event.item_id)
+        case "history_updated":
+            notes.note("history", items=[item.model_dump() for item in event.history])
+        case "tool_end":
+            notes.note("tool_end", name=event.tool.name, output=event.output)
+        case "error":
+            notes.note("error", what=repr(event.error))
+
+
+async def spoken(notes: Notes) -> None:
+    """An answer talked over, the next one heard to its end, and one to a written question."""
+    agent = RealtimeAgent(name="Dee", instructions="You are a helpful assistant.")
+    async with conversation(notes, agent) as (session, microphone):
+        notes.does("ask")
+        microphone.say(notes.recording("how_do_you_say_grapefruit"))
+        await notes.until_played(1.0)
+        notes.does("talk over")
+        microphone.say(notes.recording("what_time_is_it"))
+        await notes.until("audio_interrupted")
+        await notes.until("event", type="response.done")
+        await notes.until("event", type="response.done")
+        notes.does("write")
+        await session.send_message("What time is it now?")
+        await notes.until("event", type="response.done")
+
+
+if __name__ == "__main__":
+    main({"spoken": spoken})

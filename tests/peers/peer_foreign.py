@@ -1,0 +1,70 @@
+"""Clients that live in environments of their own: where those are, what is asked there, and by what model it is answered."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from environments import python_of
+from peer_kit import recording
+from peer_record import Recorded, run_call
+from peer_server import Server, serving
+
+RATE_HZ: Final = 24_000
+QUESTIONS: Final = ("what_time_is_it", "how_do_you_say_grapefruit")
+SPOKEN: Final = """
+listen 0.2; hear "Tell me a story."; speak "An answer that is long enough to be talked over by anybody." for 6
+forever { listen 0.2; hear "What time is it?"; speak "A short answer." for 1.2 }
+"""
+"""A long answer, which is to be talked over, and short ones after it."""
+OURS: Final = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"})
+"""What those environments do not inherit: our modules, and the wish to compile theirs anew each time."""
+
+
+def scripted(script: str) -> tuple[str, ...]:
+    """Flags of a server whose model answers committed turns by this script."""
+    return (
+        "--plugin",
+        "scripted",
+        *(f"--option={option}" for option in ("mode=turn", "lead_s=0.4", f"script={script}")),
+    )
+
+
+def needs(environment: str) -> pytest.MarkDecorator:
+    """Only with this environment."""
+    python = python_of(Path(sys.prefix), environment)
+    return pytest.mark.skipif(
+        not python.exists(), reason=f"{python} is not there; `make test` installs it (tests/peers/environments.py)"
+    )
+
+
+def run_foreign(environment: str, call: str, server: Server, folder: Path) -> Recorded:
+    """One call out of an environment, after which nobody is left on the line."""
+    sounds = folder / "sounds"
+    sounds.mkdir()
+    for question in QUESTIONS:
+        (sounds / f"{question}.pcm").write_bytes(recording(f"{question}.wav", RATE_HZ))
+    script, python = f"{environment.replace('-', '_')}_call.py", python_of(Path(sys.prefix), environment)
+    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    record = run_call(
+        script, call, server.url, "--sounds", str(sounds), folder=folder, environment=environment, python=python
+    )
+    server.wait_empty()
+    return record
+
+
+def both(environment: str) -> Callable[..., Recorded]:
+    """A fixture, for the module: the spoken call with the scripted model, and with the embedded voice."""
+    embedded = pytest.param(None, marks=[pytest.mark.cascade, pytest.mark.timeout(240)], id="embedded")
+
+    @pytest.fixture(scope="module", params=[pytest.param(SPOKEN, id="scripted"), embedded])
+    def record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+        folder = tmp_path_factory.mktemp(environment)
+        if request.param is None:
+            return run_foreign(environment, "spoken", request.getfixturevalue("cascade"), folder)
+        with serving(folder, *scripted(request.param)) as server:
+            return run_foreign(environment, "spoken", server, folder)
+
+    return record
