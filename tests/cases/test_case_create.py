@@ -160,7 +160,6 @@ async def test_other_clients_read_of_the_running_answer_in_their_own_words() -> 
             await caller.commits()
             first = await caller.hears("response.created")
             await caller.sends("response.create", event_id="b")
-            error = await caller.hears("error", event_id="b")
-            assert error["code"] in ("response_already_active", "conversation_already_has_active_response")
+            await caller.hears("error", code="conversation_already_has_active_response", event_id="b")
             await caller.hears("response.done", status="completed", response_id=first["response_id"])
             await gets_an_answer(caller)

@@ -209,6 +209,25 @@ def test_an_answer_of_very_many_pieces_shows_as_many_marks_as_fit_and_the_last()
     run_story(story)
 
 
+def test_what_a_client_has_missed_comes_in_frames_of_the_same_size() -> None:
+    async def story() -> None:
+        options = {"resume": True, "lead_s": 0.2, "script": 'speak "a long answer" for 40'}
+        async with open_rig(mode="turn", **options) as rig, rig.caller() as person:
+            await person.sends_together(written("x" * 220_000))
+            await person.appends(1.0)
+            await person.commits()
+            await person.hears("response.output_audio.delta")
+            person.loses_the_line()
+            await person.waits(25)
+            known = len(person.heard)
+            await person.comes_back()
+            assert len(person.heard) > known + 100
+            await person.hears("response.done", status="completed")
+            assert max(sizes(person).values()) < FRAME_BYTES, sizes(person)
+
+    run_story(story)
+
+
 # --- on real sockets ------------------------------------------------------------------------------------------------
 
 

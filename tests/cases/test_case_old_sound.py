@@ -116,6 +116,27 @@ async def test_speech_over_ten_pieces_that_wait_withdraws_all_of_them() -> None:
         await caller.hears("response.done", status="completed")
 
 
+@explore
+async def test_whoever_loses_the_line_with_the_interruption_hears_nothing_old_when_they_are_back() -> None:
+    options = {"resume": True, "lead_s": 2.0, "script": 'forever { speak "an answer" for 6 }'}
+    async with open_rig(mode="turn", **options) as rig, rig.caller() as caller:
+        for away_s in (0.0, 1.0, 10.0):
+            await caller.appends(1.0)
+            await caller.commits()
+            old = await caller.hears("response.created")
+            await caller.hears(DELTA)
+            await caller.interrupts()
+            caller.loses_the_line()
+            known = len(caller.all(DELTA, response_id=old["response_id"]))
+            await caller.waits(away_s)
+            await caller.comes_back()
+            await caller.hears("response.done", status="cancelled", response_id=old["response_id"])
+            assert len(caller.all(DELTA, response_id=old["response_id"])) == known
+            await caller.appends(1.0)
+            await caller.commits()
+            await caller.hears("response.done", status="completed")
+
+
 @pytest.mark.parametrize("ending", [Ending.RESPONSE, Ending.EPOCH], ids=lambda ending: ending.value)
 def test_no_step_of_an_answer_is_a_bad_moment_to_interrupt_it(ending: Ending) -> None:
     """Interrupted at every scheduling step of it; the next answer is whole and its own."""
