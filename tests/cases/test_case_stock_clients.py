@@ -439,25 +439,58 @@ forever { listen 0.1; speak "it rains" for 2 }
 """
 
 
-def recorded() -> list[Mapping[str, Any]]:
+async def converses_natively(person: Person) -> None:
+    """A call with a model that decides by itself."""
+    await person.sends("session.update", session=OPENINGS["nested, semantic"])
+    await person.speaks(0.8)
+    first = await person.hears("response.created")
+    await person.hears("response.done", status="completed", response_id=first["response_id"])
+    await person.speaks(0.8)
+    await person.hears("response.created")
+    await person.waits(0.3)
+    await person.cancels()
+    await person.hears("response.done", status="cancelled")
+    await person.speaks(0.8)
+    call = await person.hears("response.function_call_arguments.done")
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
+    await person.sends("conversation.item.create", item=output)
+    await person.speaks(0.8)
+    await person.commits()
+    await person.asks()
+    await person.sends("input_audio_buffer.clear")
+    await person.types("hello")
+    await person.waits(2)
+
+
+NATIVE_SCRIPT = """
+listen 4; hear "what time is it"; speak "time for tea" for 0.4
+listen 4; speak "a long answer" for 20
+listen 4; speak "let me see" for 0.2; call look_up {"city": "Oslo"}
+forever { listen 8; speak "it rains" for 0.8 }
+"""
+CALLS = {"turn": (SCRIPT, converses), "native": (NATIVE_SCRIPT, converses_natively)}
+
+
+def recorded(mode: str) -> list[Mapping[str, Any]]:
     """Every event of one call."""
     heard: list[Mapping[str, Any]] = []
+    script, converse = CALLS[mode]
 
     async def story() -> None:
-        async with open_rig(mode="turn", script=SCRIPT) as rig:
+        async with open_rig(mode=mode, script=script) as rig:
             async with rig.caller(session={}, profile=Profile.GA) as person:
                 person._rate_hz = 24_000
-                await converses(person)
+                await converse(person)
             heard.extend(happening.event for happening in person.heard)
 
     run_story(story)
     return heard
 
 
-@pytest.fixture(scope="module")
-def call() -> list[Mapping[str, Any]]:
-    """The call, recorded once."""
-    return recorded()
+@pytest.fixture(scope="module", params=CALLS)
+def call(request: pytest.FixtureRequest) -> list[Mapping[str, Any]]:
+    """A call, recorded once."""
+    return recorded(request.param)
 
 
 def test_every_event_of_a_call_obeys_the_rules_of_strict_parsers(call: list[Mapping[str, Any]]) -> None:
@@ -472,7 +505,8 @@ def test_every_event_of_a_call_obeys_the_rules_of_strict_parsers(call: list[Mapp
     assert len({event["event_id"] for event in call}) == len(call)
 
 
-def test_every_event_that_a_stock_client_can_be_sent_is_in_the_call(call: list[Mapping[str, Any]]) -> None:
+def test_every_event_that_a_stock_client_can_be_sent_is_in_the_call() -> None:
+    call = recorded("turn")
     kinds = {event.TYPE for event in get_args(events.ServerEvent)}
     assert RULES.keys() <= kinds
     assert kinds - NEVER - {event["type"] for event in call} == set()
