@@ -16,7 +16,9 @@ from cascade_kit import (
 )
 
 from duplex_engine.audio.vad import SpeechDetector
+from duplex_engine.conversation.effects import Message
 from duplex_engine.errors import StepFailed
+from duplex_engine.model_plugins.cascade.calls import AnswerReader, Call
 from duplex_engine.model_plugins.cascade.language import LanguageModel
 from duplex_engine.model_plugins.cascade.models import ModelMissing, locate_language_model
 from duplex_engine.model_plugins.cascade.payloads import (
@@ -28,10 +30,13 @@ from duplex_engine.model_plugins.cascade.payloads import (
     SpokenClause,
     TextDelta,
 )
+from duplex_engine.model_plugins.cascade.plan import plan_session
+from duplex_engine.model_plugins.cascade.prompt import compose
 from duplex_engine.model_plugins.cascade.recogniser import Recogniser, stretches
 from duplex_engine.model_plugins.cascade.voice import PIECE_CHARACTERS, Voice, pieces_of
 from duplex_engine.model_plugins.contract import Work
 from duplex_engine.model_plugins.shared.silero import SileroDetector
+from duplex_engine.protocol.session_config import SessionConfig
 
 pytestmark = needs_packages
 
@@ -292,3 +297,46 @@ def test_a_frame_that_was_received_is_read_only_and_fine() -> None:
 def test_a_window_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="512"):
         SileroDetector().probability(np.zeros(100, np.float32))
+
+
+# --- functions ---------------------------------------------------------------------------------------------------------
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"type": "function", "name": "get_weather", "description": "The weather in a city.", "parameters": CITY}
+QUESTION = Message(role="user", text="What is the weather in Oslo?", item_id="q")
+CALLED = Message(role="assistant", text='{"city": "Oslo"}', item_id="c", call_id="call_1", name="get_weather")
+TOLD = Message(role="tool", text='{"weather": "light rain"}', item_id="o", call_id="call_1", name="get_weather")
+
+
+def written(model: LanguageModel, tool_choice: str, *history: Message) -> list[str | Call]:
+    """What a session with this function would say or call."""
+    plan = plan_session(SessionConfig(tools=(WEATHER,), tool_choice=tool_choice))
+    (parts,) = answers(model, compose(plan, history, None))
+    text = "".join(part.text for part in parts if isinstance(part, TextDelta))
+    reader = AnswerReader(["get_weather"])
+    return [*reader.push(text), *reader.finish(cut_off=False)]
+
+
+@pytest.mark.timeout(120)
+def test_a_small_model_calls_when_it_has_to_and_says_what_came_of_it(light: LanguageModel) -> None:
+    assert written(light, "required", QUESTION) == [Call("get_weather", '{"city": "Oslo"}')]
+    said = written(light, "required", QUESTION, CALLED, TOLD)
+    assert "rain" in "".join(map(str, said))
+
+
+@pytest.mark.timeout(240)
+def test_the_default_model_calls_by_itself_and_says_what_came_of_it() -> None:
+    try:
+        path = locate_language_model("default")
+    except ModelMissing as missing:
+        pytest.skip(str(missing))
+    model = LanguageModel(model=str(path))
+    model.load(no_progress)
+    try:
+        assert written(model, "auto", QUESTION) == [Call("get_weather", '{"city": "Oslo"}')]
+        said = written(model, "auto", QUESTION, CALLED, TOLD)
+        assert "rain" in "".join(map(str, said))
+        greeting = written(model, "auto", Message(role="user", text="Hello, how are you?", item_id="q"))
+        assert all(isinstance(part, str) for part in greeting)
+    finally:
+        model.close()

@@ -1,11 +1,14 @@
 """Which functions a session may offer, and what the model reads and may write of them."""
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from duplex_engine.conversation.effects import Message
 from duplex_engine.errors import ConfigRejected
@@ -66,12 +69,32 @@ def test_both_spellings_of_a_function_mean_the_same() -> None:
     assert read_tools((nested,), None) == read_tools((WEATHER,), None)
 
 
+def with_city(schema: object) -> dict[str, Any]:
+    """A function with this schema of its only argument."""
+    return {**CLOCK, "parameters": {"type": "object", "properties": {"city": schema}}}
+
+
+def test_schemas_of_every_kind_are_taken() -> None:
+    inner = {"type": ["string", "null"], "enum": ["Oslo", None]}
+    schema = {
+        **with_city({"$ref": "#/$defs/City"})["parameters"],
+        "$defs": {"City": {"anyOf": [inner, {"items": True}]}},
+    }
+    assert names(read_tools(({**CLOCK, "parameters": schema},), None)) == ["get_time"]
+
+
+CITY_ITEMS = "tools[0].parameters.properties.city.anyOf[1].items.type"
 REFUSED: list[tuple[list[dict[str, Any]], Any, str]] = [
     ([{"type": "mcp", "server_label": "x"}], None, "tools[0].type"),
     ([CLOCK, {"type": "function"}], None, "tools[1].name"),
     ([{"type": "function", "name": "with space"}], None, "tools[0].name"),
     ([{**CLOCK, "parameters": "none"}], None, "tools[0].parameters"),
     ([{**CLOCK, "parameters": {"type": "string"}}], None, "tools[0].parameters"),
+    ([with_city({"type": "strng"})], None, "tools[0].parameters.properties.city.type"),
+    ([with_city({"type": ["string", 3]})], None, "tools[0].parameters.properties.city.type"),
+    ([with_city("string")], None, "tools[0].parameters.properties.city"),
+    ([with_city({"$ref": "#/$defs/City"})], None, "tools[0].parameters.properties.city.$ref"),
+    ([with_city({"anyOf": [True, {"items": {"type": "x"}}]})], None, CITY_ITEMS),
     ([CLOCK, CLOCK], None, "tools"),
     ([{**CLOCK, "name": f"f{number}"} for number in range(MOST_TOOLS + 1)], None, "tools"),
     ([{**CLOCK, "description": "x" * MOST_CHARACTERS}], None, "tools"),
@@ -80,6 +103,25 @@ REFUSED: list[tuple[list[dict[str, Any]], Any, str]] = [
     ([], {"type": "function", "name": "get_weather"}, "tool_choice"),
     ([CLOCK], {"type": "mcp"}, "tool_choice"),
 ]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["object", "string", "#/properties/a"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["type", "properties", "items", "anyOf", "$ref", "$defs", "a"]), inner, max_size=3
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(parameters=JSON, choice=JSON)
+def test_whatever_a_client_offers_is_taken_or_refused(parameters: object, choice: object) -> None:
+    with suppress(ConfigRejected):
+        tools = read_tools(({**CLOCK, "parameters": parameters},), choice)
+        assert not tools.offered or answer_grammar(tools)
 
 
 @pytest.mark.parametrize(("tools", "choice", "param"), REFUSED)

@@ -18,6 +18,11 @@ MOST_CHARACTERS: Final = 3000
 """What the model reads of all tools together: with the history it has to fit the context, and it is read on a CPU."""
 MOST_CALLS: Final = 8
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
+KEYED: Final = ("properties", "$defs", "definitions")
+LISTED: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+NESTED: Final = ("items", "additionalProperties")
+"""Where in a JSON schema there are more of them: by name, in a list, alone."""
 SPEAKABLE: Final = r"/[^<{`*#]+/"
 """Words. Nothing in them can be taken for a call, and nothing for code or markdown."""
 
@@ -83,8 +88,40 @@ def _tool(tool: Json, place: str) -> Tool:
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
         raise _refused(f"the parameters of {name} have to be a JSON schema of an object", f"{place}.parameters")
+    _check_schema(parameters, parameters, f"{place}.parameters")
     read = {"name": name, "description": str(description), "parameters": parameters}
     return Tool(name, json.dumps({"type": "function", "function": read}, ensure_ascii=False), json.dumps(parameters))
+
+
+def _check_schema(schema: object, whole: Json, place: str) -> None:
+    """Refuse what the grammar could not say: the runtime passes over a grammar that it cannot read."""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, Mapping):
+        raise _refused(f"a JSON schema has to be an object, not {schema!r}", place)
+    kinds = schema.get("type", "object")
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        if kind not in TYPES:
+            raise _refused(f"there is no JSON type {kind!r}; there are {', '.join(TYPES)}", f"{place}.type")
+    if "$ref" in schema and not _leads_somewhere(str(schema["$ref"]), whole):
+        raise _refused(f"{schema['$ref']!r} leads nowhere in this schema", f"{place}.$ref")
+    for key, inner in schema.items():
+        if key in KEYED and isinstance(inner, Mapping):
+            for name, value in inner.items():
+                _check_schema(value, whole, f"{place}.{key}.{name}")
+        elif key in LISTED and isinstance(inner, list):
+            for number, value in enumerate(inner):
+                _check_schema(value, whole, f"{place}.{key}[{number}]")
+        elif key in (*KEYED, *LISTED, *NESTED):
+            _check_schema(inner if key in NESTED else None, whole, f"{place}.{key}")
+
+
+def _leads_somewhere(reference: str, whole: Json) -> bool:
+    start, *path = reference.split("/")
+    there: object = whole
+    for key in path:
+        there = there.get(key) if isinstance(there, Mapping) else None
+    return start == "#" and there is not None
 
 
 def _choose(offered: tuple[Tool, ...], choice: object) -> Tools:
