@@ -119,6 +119,39 @@ async def test_formats_that_no_answer_has(name: str) -> None:
         assert await line.hang_up_of_server() == (1008, "unsupported_audio_format")
 
 
+# --- 5.2: rates that were not declared ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["g711_ulaw", "alaw", "audio/pcmu"])
+async def test_telephone_sound_has_the_telephone_s_rate_unless_another_is_declared(name: str) -> None:
+    witness = TurnWitness()
+    async with house(witness) as home:
+        line = await home.open({"input_audio_format": name})
+        shown = line.heard[0]["session"]
+        assert (shown["sample_rate_hz"], shown["audio"]["input"]["format"]["rate"]) == (8_000, 8_000)
+        square_wave = b64((bytes([0x80] * 4) + bytes(4)) * 1_000)
+        await line.say("input_audio_buffer.append", audio=square_wave)
+        await line.say("input_audio_buffer.append", audio=square_wave, sample_rate_hz=16_000)
+        await line.commit()
+        await line.until(DONE)
+        (turn,) = witness.turns
+        assert turn.utterance is not None
+        assert turn.utterance.sample_count == pytest.approx(16_000 + 8_000, abs=2)
+
+
+@pytest.mark.parametrize(("path", "rate_hz"), [(STRICT, 16_000), (GA, 24_000)])
+async def test_sound_without_a_declared_rate_has_that_of_the_profile(path: str, rate_hz: int) -> None:
+    witness = TurnWitness()
+    async with house(witness) as home:
+        line = await home.open({"turn_detection": None}, path)
+        await line.say("input_audio_buffer.append", audio=b64(tone(1, rate_hz)))
+        await line.commit()
+        await line.until(DONE)
+        (turn,) = witness.turns
+        assert turn.utterance is not None
+        assert turn.utterance.sample_count == pytest.approx(16_000, abs=2)
+
+
 # --- 5.2: what is refused leaves no trace -------------------------------------------------------------------------
 
 NOT_A_NUMBER = np.array([0.1, np.nan, 0.1], "<f4").tobytes()

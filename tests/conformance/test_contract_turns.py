@@ -221,6 +221,40 @@ async def test_a_model_that_yields_cancels_nothing() -> None:
         assert (await line.until("session.updated"))["session"]["epoch"] == 0
 
 
+@pytest.mark.parametrize("by", ["speech", "barge_in", "output_audio_buffer.clear"])
+async def test_an_answer_that_is_complete_and_still_playing_is_only_cleared(by: str) -> None:
+    session = {**QUICK_VAD, "overlap_short_ack_ms": 0}
+    async with house(turns(script='forever { slow 0.01; speak "a long answer" for 20 }')) as home:
+        line = await home.open(session)
+        await speech(line)
+        done = await line.until(DONE)
+        await (line.append(0.3) if by == "speech" else line.say(by))
+        cleared = await line.until("output_audio_buffer.cleared")
+        assert cleared["response_id"] == done["response_id"]
+        assert line.kinds.count(DONE) == 1
+        await line.say("session.update", session={})
+        assert (await line.until("session.updated"))["session"]["epoch"] == 1
+        if by == "speech":
+            order = [
+                kind for kind in line.kinds[line.heard.index(done) :] if kind.startswith(("input", "ov", "output"))
+            ]
+            assert order == ["input_audio_buffer.speech_started", "overlap.decision", "output_audio_buffer.cleared"]
+            await line.append(0.3, loud=False)
+            answer = await line.until("response.created")
+            await line.until(DONE, response_id=answer["response_id"])
+
+
+async def test_a_cancel_cannot_stop_the_playback_of_an_answer_that_is_complete() -> None:
+    async with house(turns(script='forever { slow 0.01; speak "a long answer" for 20 }')) as home:
+        line = await home.open()
+        answer = await line.ask()
+        await line.until(DONE)
+        for fields in ({}, {"response_id": answer["response_id"]}):
+            await line.refused("response_not_active", event_id=await line.say("response.cancel", **fields))
+        await line.say("session.update", session={})
+        assert (await line.until("session.updated"))["session"]["epoch"] == 0
+
+
 EFFECTS: dict[str, tuple[str, int]] = {
     "response.cancel": ("client_cancelled", 1),
     "barge_in": ("barge_in", 1),
