@@ -5,8 +5,9 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from test_input_lines import speech
 from test_playback_lines import SPEECH, acknowledge, history, until_sound, words_heard
-from wire_rig import DONE, GA, NATIVE, Line, Witness, b64, house, numbers, turns
+from wire_rig import DONE, GA, NATIVE, Line, Witness, b64, eventually, house, numbers, pieces, turns
 
 from duplex_engine.actors.patience import ABANDONED_AFTER_S
 from duplex_engine.audio.vad import WINDOW_RATE_HZ, WINDOW_SAMPLES
@@ -230,13 +231,34 @@ async def test_input_that_waits_is_told_once_a_second_with_what_was_refused(path
 async def test_more_commands_than_the_mailbox_takes_are_refused_and_the_rest_is_obeyed() -> None:
     async with house(limits=SessionLimits(mailbox_commands=10)) as home:
         line = await home.open()
-        burst = [{"type": "session.heartbeat", "event_id": f"beat_{number}"} for number in range(40)]
-        await line.say_together(*burst)
-        await trio.sleep(0.1)
-        answered = len(line.all("session.heartbeat_ack"))
-        refused = [event["error"] for event in line.all("error")]
-        assert answered + len(refused) == 40
-        assert {error["code"] for error in refused} <= {"input_backpressure"}
+        await line.say_together(*({"type": "input_audio_buffer.clear"} for _ in range(40)))
+        await eventually(lambda: len(line.all("input_audio_buffer.cleared", "error")) == 40)
+        assert {event["error"]["code"] for event in line.all("error")} <= {"input_backpressure"}
+        await line.is_well()
+
+
+@pytest.mark.parametrize("size", [2, 640])
+async def test_a_recording_sent_in_one_burst_of_small_pieces_is_heard_whole(size: int) -> None:
+    witness = Witness()
+    async with house(witness) as home:
+        line = await home.open(NATIVE)
+        sound = speech(2000 * size / 32_000, 16_000)
+        appends = [{"type": "input_audio_buffer.append", "audio": b64(piece)} for piece in pieces(sound, size)]
+        await line.say_together(*appends)
+        await line.commit()
+        await line.until("input_audio_buffer.committed")
+        await witness.until_units(len(sound) // 2560 + bool(len(sound) % 2560))
+        heard = (witness.samples[: len(sound) // 2] * 32_768).round().astype("<i2").tobytes()
+        assert heard == sound
+
+
+async def test_acknowledgements_of_a_long_replay_may_come_all_at_once() -> None:
+    async with house() as home:
+        line = await home.open()
+        await line.is_well()
+        await line.say_together(*({"type": "session.event_ack", "server_event_seq": 1} for _ in range(3000)))
+        await line.is_well()
+        assert not line.all("error")
 
 
 PICTURE = "data:image/png;base64," + b64(b"\x89PNG" + bytes(600_000))

@@ -40,10 +40,10 @@ async def test_more_commands_than_the_mailbox_takes_are_refused_one_by_one() -> 
     limits = SessionLimits(mailbox_commands=10)
     async with open_rig(mode="turn", script='speak "hi" for 1', limits=limits) as rig:
         async with rig.caller() as caller:
-            event_ids = await caller.sends_together(*({"type": "session.heartbeat"} for _ in range(15)))
+            event_ids = await caller.sends_together(*({"type": "input_audio_buffer.clear"} for _ in range(15)))
             await caller.waits(1)
             refused = [error["event_id"] for error in caller.all("error", code="input_backpressure")]
-            answered = len(caller.all("session.heartbeat_ack"))
+            answered = len(caller.all("input_audio_buffer.cleared"))
             assert len(refused) + answered == 15
             assert refused == event_ids[15 - len(refused) :]
 
