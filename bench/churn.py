@@ -5,9 +5,10 @@
 Starts its own server (scripted model) in another process. Each cycle brings one or two connections to a random moment
 (half a request, half a frame, while the session opens, in the middle of an answer, while closing, while resuming or
 taking over, ...) and lets them die in a random manner. Sessions of the strict profile can be resumed, so their seats
-outlive their clients for the grace; those of `ga` cannot. Afterwards seats, sessions, tasks, file descriptors and
-threads have to be what they were at the start, and memory what it was after a warm-up; and the server has to hold a
-polite conversation still. Prints a line each second and a summary; exit status 1 on any fault.
+outlive their clients for the grace; those of `ga` cannot. Afterwards seats, sessions, tasks, connections, file
+descriptors and threads have to be what they were at the start, and memory what it was after a warm-up, by when the heap
+has found its size (dead sessions wait for the garbage collector); and the server has to hold a polite conversation
+still. Prints a line each second and a summary; exit status 1 on any fault.
 """
 
 import argparse
@@ -132,11 +133,12 @@ MANNERS = (reset, hang_up, half_close, close_politely, go_deaf)
 
 @attrs.define
 class Cycle:
-    """One cycle: connections that are brought to a moment, and then die. `outcome` counts answers to resuming."""
+    """One cycle: connections that are brought to a moment, and then die. `resumes` counts the answers to resuming."""
 
     port: int
     rng: random.Random
     deaths: Counter[str]
+    resumes: Counter[str]
     clients: list[Client] = attrs.Factory(list)
 
     async def run(self, moment: str) -> None:
@@ -270,7 +272,7 @@ class Cycle:
         answer = await client.hears("session.resumed", "session.resync_required", "error")
         code = answer["error"]["code"] if answer["type"] == "error" else answer["type"]
         assert code == "session.resumed" or code in RESUME_REFUSALS, f"a resume was answered with {answer}"
-        self.deaths[f"  {code}"] += 1
+        self.resumes[code] += 1
 
 
 MOMENTS: Mapping[str, Callable[[Cycle], Awaitable[None]]] = {
@@ -308,6 +310,7 @@ class Churn:
     at_once: int
     done: int = 0
     deaths: Counter[str] = attrs.Factory(Counter)
+    resumes: Counter[str] = attrs.Factory(Counter)
     moments: Counter[str] = attrs.Factory(Counter)
     faults: list[str] = attrs.Factory(list)
 
@@ -328,7 +331,7 @@ class Churn:
         moment = rng.choice(tuple(MOMENTS))
         try:
             with trio.fail_after(CYCLE_S):
-                await Cycle(self.server.port, rng, self.deaths).run(moment)
+                await Cycle(self.server.port, rng, self.deaths, self.resumes).run(moment)
         except* (AssertionError, EOFError, RuntimeError, OSError, trio.BrokenResourceError, trio.TooSlowError) as group:
             self.faults += [f"cycle {number} ({moment}): {error!r}" for error in group.exceptions]
         self.moments[moment] += 1
@@ -387,13 +390,13 @@ def main() -> None:
     """Churn and say what was seen; exit status 1 on any fault."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cycles", type=int, default=10_000, help="clients who die (default 10000)")
-    parser.add_argument("--warm-up", type=int, default=None, help="cycles before memory counts (default: a tenth)")
+    parser.add_argument("--warm-up", type=int, default=None, help="cycles before memory counts (default: half)")
     parser.add_argument("--at-once", type=int, default=50, help="cycles in flight (default 50)")
     parser.add_argument("--growth", type=float, default=3.0, metavar="MB", help="memory growth allowed (default 3 MB)")
     parser.add_argument("--seed", type=int, default=None, help="repeat the choices of another run (default: a new one)")
     chosen = parser.parse_args()
     seed = random.randrange(1_000_000) if chosen.seed is None else chosen.seed
-    warm_up = chosen.cycles // 10 if chosen.warm_up is None else chosen.warm_up
+    warm_up = chosen.cycles // 2 if chosen.warm_up is None else chosen.warm_up
     print(f"seed {seed}: {chosen.cycles} cycles, {chosen.at_once} at once, {warm_up} before memory counts", flush=True)
     with served(server_config(chosen.at_once)) as server:
         churn = Churn(server, random.Random(seed), chosen.at_once)
@@ -434,11 +437,8 @@ def not_back(stages: Mapping[str, Mapping[str, float]], growth: float) -> list[s
 
 def report(churn: Churn, stages: Mapping[str, Mapping[str, float]], took: float, seed: int) -> None:
     """Figures, then faults."""
-    for title, counts in (("moments of death", churn.moments), ("manners of death", churn.deaths)):
-        print(
-            f"{title}: "
-            + ", ".join(f"{name.strip().replace('_', ' ')} {count}" for name, count in sorted(counts.items()))
-        )
+    for title, counts in (("moments of death", churn.moments), ("manners", churn.deaths), ("resumes", churn.resumes)):
+        print(f"{title}: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(counts.items())))
     print(f"{'':12}" + "".join(f"{stage:>10}" for stage in stages))
     for name in stages["before"]:
         print(f"{name:12}" + "".join(f"{seen[name]:10.1f}" for seen in stages.values()))
