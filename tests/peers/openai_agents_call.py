@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from agents import function_tool
 from agents.realtime import RealtimeAgent, RealtimeModelConfig, RealtimeRunner, RealtimeSession, RealtimeSessionEvent
 from foreign_kit import Microphone, Notes, main
 
@@ -73,5 +74,22 @@ async def spoken(notes: Notes) -> None:
         await notes.until("event", type="response.done")
 
 
+async def tool(notes: Notes) -> None:
+    """A spoken question for which a function is called, and the answer that its output makes possible."""
+
+    @function_tool
+    def weather(city: str) -> str:
+        """What the weather is like in a city."""
+        notes.note("executed", city=city)
+        return f"It is raining in {city}."
+
+    agent = RealtimeAgent(name="Dee", instructions="You are a helpful assistant.", tools=[weather])
+    async with conversation(notes, agent) as (_, microphone):
+        microphone.say(notes.recording("what_time_is_it"))
+        await notes.until("tool_end")
+        await notes.until_played(0.5)
+        await notes.until("event", type="response.done")
+
+
 if __name__ == "__main__":
-    main({"spoken": spoken})
+    main({"spoken": spoken, "tool": tool})

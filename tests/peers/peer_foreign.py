@@ -19,6 +19,13 @@ listen 0.2; hear "Tell me a story."; speak "An answer that is long enough to be 
 forever { listen 0.2; hear "What time is it?"; speak "A short answer." for 1.2 }
 """
 """A long answer, which is to be talked over, and short ones after it."""
+TOOL: Final = """
+listen 0.2; hear "What is the weather like?"; call weather {"city": "Oslo"}; listen 0.1
+forever { listen 0.1; speak "It is raining in Oslo." for 1 }
+"""
+"""A function is called, and its output answered."""
+ANSWER: Final = "It is raining in Oslo."
+"""What the function returns, and what is said then."""
 OURS: Final = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"})
 """What those environments do not inherit: our modules, and the wish to compile theirs anew each time."""
 
@@ -68,3 +75,22 @@ def both(environment: str) -> Callable[..., Recorded]:
             return run_foreign(environment, "spoken", server, folder)
 
     return record
+
+
+def tooled(environment: str) -> Callable[..., Recorded]:
+    """A fixture, for the module: the call in which a function is called, with the scripted model."""
+
+    @pytest.fixture(scope="module")
+    def record(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+        folder = tmp_path_factory.mktemp(environment)
+        with serving(folder, *scripted(TOOL)) as server:
+            return run_foreign(environment, "tool", server, folder)
+
+    return record
+
+
+def called_once(record: Recorded) -> None:
+    """Checks that the function was executed once, and the client satisfied. Raises AssertionError."""
+    assert [note["city"] for note in record.noted("executed")] == ["Oslo"]
+    assert {(note["name"], note["output"]) for note in record.noted("tool_end")} == {("weather", ANSWER)}
+    assert record.noted("error") == []

@@ -1,19 +1,21 @@
 """Calls of pipecat's `OpenAIRealtimeLLMService`, as it is installed, in a pipeline without a transport.
 
-python tests/peers/pipecat_call.py spoken http://127.0.0.1:8099 --sounds FOLDER --record FILE
+python tests/peers/pipecat_call.py {spoken,tool} http://127.0.0.1:8099 --sounds FOLDER --record FILE
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from foreign_kit import RATE_HZ, Microphone, Notes, main
+from pipecat.adapters.schemas.direct_function import DirectFunction
 from pipecat.frames import frames
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.llm_service import FunctionCallParams
 from pipecat.services.openai.realtime import events
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
 from pipecat.workers.runner import WorkerRunner
@@ -45,6 +47,8 @@ class Watcher(FrameProcessor):
                 self._notes.note("said", text=frame.text)
             case frames.TranscriptionFrame():
                 self._notes.note("transcript", text=frame.text)
+            case frames.FunctionCallResultFrame():
+                self._notes.note("tool_end", name=frame.function_name, output=frame.result)
             case frames.MetricsFrame():
                 self._notes.note("metrics", of=[type(data).__name__ for data in frame.data])
             case _ if type(frame) in NOTED:
@@ -66,7 +70,9 @@ class Loudspeaker(Watcher):
 
 
 @asynccontextmanager
-async def conversation(notes: Notes) -> AsyncIterator[tuple[PipelineWorker, OpenAIRealtimeLLMService, Microphone]]:
+async def conversation(
+    notes: Notes, tools: Sequence[DirectFunction] = ()
+) -> AsyncIterator[tuple[PipelineWorker, OpenAIRealtimeLLMService, Microphone]]:
     """A pipeline with a microphone that is on, for the block."""
     address = notes.url.replace("http", "ws", 1)
     audio = events.AudioConfiguration(
@@ -80,7 +86,7 @@ async def conversation(notes: Notes) -> AsyncIterator[tuple[PipelineWorker, Open
             session_properties=events.SessionProperties(audio=audio),
         ),
     )
-    context = LLMContext([{"role": "developer", "content": "Greet the user."}])
+    context = LLMContext([{"role": "developer", "content": "Greet the user."}], tools=list(tools))
     aggregators = LLMContextAggregatorPair(context)
     pipeline = Pipeline([aggregators.user(), Watcher(notes), llm, Loudspeaker(notes), aggregators.assistant()])
     worker = PipelineWorker(pipeline, params=PipelineParams(enable_metrics=True, enable_usage_metrics=True))
@@ -130,5 +136,24 @@ async def spoken(notes: Notes) -> None:
         await notes.until("voice_stopped")
 
 
+async def tool(notes: Notes) -> None:
+    """A function is called before the assistant begins, and its output is what it begins with."""
+
+    async def weather(params: FunctionCallParams, city: str) -> None:
+        """What the weather is like in a city.
+
+        Args:
+            city: Its name.
+        """
+        notes.note("executed", city=city)
+        await params.result_callback(f"It is raining in {city}.")
+
+    async with conversation(notes, [weather]) as (worker, _, _):
+        await worker.queue_frame(frames.LLMRunFrame())
+        await notes.until("tool_end")
+        await notes.until_played(0.5)
+        await notes.until("voice_stopped")
+
+
 if __name__ == "__main__":
-    main({"spoken": spoken})
+    main({"spoken": spoken, "tool": tool})

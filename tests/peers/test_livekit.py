@@ -1,11 +1,12 @@
 """LiveKit's OpenAI plugin talks to the running server as it would to OpenAI, with everything as it has it by default."""
 
-from peer_foreign import both, needs
+from peer_foreign import ANSWER, both, called_once, needs, tooled
 from peer_record import Recorded
 
 ENVIRONMENT = "livekit"
 pytestmark = needs(ENVIRONMENT)
 record = both(ENVIRONMENT)
+tool = tooled(ENVIRONMENT)
 
 
 def said(record: Recorded) -> list[str]:
@@ -56,3 +57,14 @@ def test_its_context_is_in_order(record: Recorded) -> None:
     asked = [text.strip() for role, text in context["messages"] if role == "user"]
     assert asked[1:] == ["What time is it?", "What time is it now?"]
     assert [text for role, text in context["messages"] if role == "assistant"] == said(record)
+
+
+def test_a_function_is_called_once_and_its_output_answered(tool: Recorded) -> None:
+    called_once(tool)
+    tool.checks_out()
+    called, answered = tool.responses()
+    call = tool.one("response.function_call_arguments.done")
+    assert (call["response_id"], call["name"], call["arguments"]) == (called, "weather", '{"city": "Oslo"}')
+    assert tool.one("conversation.item.added", call_id=call["call_id"], output=ANSWER).at > call.at
+    assert tool.transcript(answered) == ANSWER
+    assert [done["status"] for done in tool.all("response.done")] == ["completed"] * 2

@@ -1,11 +1,12 @@
 """OpenAI's agents SDK talks to the running server as it would to OpenAI, with everything as it has it by default."""
 
-from peer_foreign import both, needs
+from peer_foreign import ANSWER, both, called_once, needs, tooled
 from peer_record import Recorded
 
 ENVIRONMENT = "openai-agents"
 pytestmark = needs(ENVIRONMENT)
 record = both(ENVIRONMENT)
+tool = tooled(ENVIRONMENT)
 
 
 def history(record: Recorded) -> list[tuple[str, str, str]]:
@@ -71,3 +72,16 @@ def test_it_plays_what_it_is_sent(record: Recorded) -> None:
     for response_id in record.responses()[1:]:
         played = sum(note["bytes"] for note in record.noted("audio") if note["item_id"] == f"item_{response_id}")
         assert played == len(record.audio(response_id)) > 0
+
+
+def test_a_function_is_called_once_and_its_output_answered(tool: Recorded) -> None:
+    called_once(tool)
+    tool.checks_out()
+    called, answered = tool.responses()
+    call = tool.one("response.function_call_arguments.done")
+    assert (call["response_id"], call["name"], call["arguments"]) == (called, "weather", '{"city": "Oslo"}')
+    assert tool.one("conversation.item.added", call_id=call["call_id"], output=ANSWER).at > call.at
+    assert tool.transcript(answered) == ANSWER
+    assert [done["status"] for done in tool.all("response.done")] == ["completed"] * 2
+    (kept,) = [item for item in tool.noted("history")[-1]["items"] if item["type"] == "function_call"]
+    assert (kept["status"], kept["output"]) == ("completed", ANSWER)

@@ -3,12 +3,13 @@
 It shows frames and items, but no events of the server; one it cannot read, and nearly every error, ends it.
 """
 
-from peer_foreign import both, needs
+from peer_foreign import ANSWER, both, called_once, needs, tooled
 from peer_record import Recorded
 
 ENVIRONMENT = "pipecat"
 pytestmark = needs(ENVIRONMENT)
 record = both(ENVIRONMENT)
+tool = tooled(ENVIRONMENT)
 
 
 def test_nothing_goes_wrong(record: Recorded) -> None:
@@ -41,3 +42,9 @@ def test_its_context_is_what_was_said(record: Recorded) -> None:
     texts = [message["content"] for message in context["messages"]]
     assert (texts[2], texts[4]) == ("What time is it?", "What time is it now?")
     assert all(text.strip() for text in texts)
+
+
+def test_a_function_is_called_once_and_its_output_answered(tool: Recorded) -> None:
+    called_once(tool)
+    (context,) = tool.noted("context")
+    assert context["messages"][-1] == {"role": "assistant", "content": ANSWER}
