@@ -16,6 +16,8 @@ from typing import Any
 CALL_S = 40
 RATE_HZ = 24_000
 CHUNK_S = 0.04
+SLOWLY = 0.5
+"""How fast the assistant speaks, so that it can be talked over."""
 ROOM_LOUDNESS = 0.0008
 """RMS of a quiet room, far below what counts as speech."""
 

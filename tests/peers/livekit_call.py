@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
-from foreign_kit import RATE_HZ, Microphone, Notes, main
+from foreign_kit import RATE_HZ, SLOWLY, Microphone, Notes, main
 from livekit import rtc
 from livekit.agents import llm
 from livekit.agents.llm.utils import execute_function_call
@@ -84,11 +84,16 @@ class Agent:
             self._notes.note("audio", item_id=message.message_id, bytes=len(frame.data.cast("B")))
 
 
+def realtime_model(url: str, http: aiohttp.ClientSession, speed: float = 1.0) -> RealtimeModel:
+    """The model behind the server at `url`, http://127.0.0.1:8099 for instance, for an `AgentSession`."""
+    return RealtimeModel(model="cascade", base_url=f"{url}/v1", api_key="any", speed=speed, http_session=http)
+
+
 @asynccontextmanager
 async def conversation(notes: Notes) -> AsyncIterator[tuple[Agent, Microphone]]:
     """A session with a microphone that is on, for the block."""
     async with aiohttp.ClientSession() as http:
-        model = RealtimeModel(base_url=f"{notes.url}/v1", api_key="any", speed=0.5, http_session=http)
+        model = realtime_model(notes.url, http, SLOWLY)
         agent = Agent(model.session(), notes)
         microphone = Microphone(agent.hear_sound)
         await agent.session.update_instructions("You are a helpful assistant.")

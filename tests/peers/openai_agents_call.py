@@ -9,18 +9,23 @@ from contextlib import asynccontextmanager
 
 from agents import function_tool
 from agents.realtime import RealtimeAgent, RealtimeModelConfig, RealtimeRunner, RealtimeSession, RealtimeSessionEvent
-from foreign_kit import Microphone, Notes, main
+from foreign_kit import SLOWLY, Microphone, Notes, main
+
+
+async def open_session(agent: RealtimeAgent, url: str, speed: float = 1.0) -> RealtimeSession:
+    """A session with the server at `url`, ws://127.0.0.1:8099 for instance; enter it."""
+    config: RealtimeModelConfig = {
+        "url": f"{url}/v1/realtime?model=cascade",
+        "api_key": "any",
+        "initial_model_settings": {"audio": {"output": {"speed": speed}}},
+    }
+    return await RealtimeRunner(agent).run(model_config=config)
 
 
 @asynccontextmanager
 async def conversation(notes: Notes, agent: RealtimeAgent) -> AsyncIterator[tuple[RealtimeSession, Microphone]]:
     """A session with a microphone that is on, for the block."""
-    # <!-- docs: openai-agents
-    address = notes.url.replace("http", "ws", 1)
-    config = RealtimeModelConfig(url=f"{address}/v1/realtime?model=gpt-realtime", api_key="any")
-    config["initial_model_settings"] = {"audio": {"output": {"speed": 0.5}}}
-    async with await RealtimeRunner(agent).run(model_config=config) as session:
-        # -->
+    async with await open_session(agent, notes.url.replace("http", "ws", 1), SLOWLY) as session:
         listening = asyncio.create_task(_listen(session, notes))
         microphone = Microphone(session.send_audio)
         speaking = asyncio.create_task(microphone.run())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from openai import AsyncOpenAI
-from openai.resources.realtime.realtime import AsyncRealtimeConnection
+from openai.resources.realtime.realtime import AsyncRealtimeConnection, AsyncRealtimeConnectionManager
 from peer_kit import Call, Microphone, recording
 
 from duplex_engine.testing.caller import Heard
@@ -101,11 +101,16 @@ class Conversation:
         await self.call.hears("response.done", response_id=created["response_id"])
 
 
+def connect(url: str) -> AsyncRealtimeConnectionManager:
+    """A connection to the server at `url`, http://127.0.0.1:8099 for instance; enter it."""
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="any")
+    return client.realtime.connect(model="gpt-realtime")
+
+
 @asynccontextmanager
 async def conversation(url: str, call: Call) -> AsyncIterator[Conversation]:
     """A connection for the block."""
-    client = AsyncOpenAI(api_key="any", base_url=f"{url}/v1")
-    async with client.realtime.connect(model="gpt-realtime") as line, asyncio.TaskGroup() as tasks:
+    async with connect(url) as line, asyncio.TaskGroup() as tasks:
 
         async def append(pcm: bytes) -> None:
             await line.input_audio_buffer.append(audio=base64.b64encode(pcm).decode())

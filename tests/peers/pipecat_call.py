@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from foreign_kit import RATE_HZ, Microphone, Notes, main
+from foreign_kit import RATE_HZ, SLOWLY, Microphone, Notes, main
 from pipecat.adapters.schemas.direct_function import DirectFunction
 from pipecat.frames import frames
 from pipecat.pipeline.pipeline import Pipeline
@@ -69,23 +69,25 @@ class Loudspeaker(Watcher):
                 await self.broadcast_frame(frames.BotStoppedSpeakingFrame)
 
 
+def realtime_service(url: str, speed: float = 1.0) -> OpenAIRealtimeLLMService:
+    """The service behind the server at `url`, ws://127.0.0.1:8099 for instance, for a pipeline."""
+    audio = events.AudioConfiguration(
+        input=events.AudioInput(transcription=events.InputAudioTranscription()), output=events.AudioOutput(speed=speed)
+    )
+    settings = OpenAIRealtimeLLMService.Settings(
+        model="cascade",
+        system_instruction="You are a helpful assistant.",
+        session_properties=events.SessionProperties(audio=audio),
+    )
+    return OpenAIRealtimeLLMService(base_url=f"{url}/v1/realtime", api_key="any", settings=settings)
+
+
 @asynccontextmanager
 async def conversation(
     notes: Notes, tools: Sequence[DirectFunction] = ()
 ) -> AsyncIterator[tuple[PipelineWorker, OpenAIRealtimeLLMService, Microphone]]:
     """A pipeline with a microphone that is on, for the block."""
-    address = notes.url.replace("http", "ws", 1)
-    audio = events.AudioConfiguration(
-        input=events.AudioInput(transcription=events.InputAudioTranscription()), output=events.AudioOutput(speed=0.5)
-    )
-    llm = OpenAIRealtimeLLMService(
-        api_key="any",
-        base_url=f"{address}/v1/realtime",
-        settings=OpenAIRealtimeLLMService.Settings(
-            system_instruction="You are a helpful assistant.",
-            session_properties=events.SessionProperties(audio=audio),
-        ),
-    )
+    llm = realtime_service(notes.url.replace("http", "ws", 1), SLOWLY)
     context = LLMContext([{"role": "developer", "content": "Greet the user."}], tools=list(tools))
     aggregators = LLMContextAggregatorPair(context)
     pipeline = Pipeline([aggregators.user(), Watcher(notes), llm, Loudspeaker(notes), aggregators.assistant()])
