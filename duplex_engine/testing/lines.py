@@ -102,6 +102,7 @@ class EngineLine(_Line):
                 self._guest.arrived()
                 connected()
                 while batch := await self._guest.next_batch():
+                    await trio.lowlevel.checkpoint_if_cancelled()  # a batch in hand when the line is lost never arrives
                     for entry in batch:
                         deliver(entry.frame)
                     self._guest.wrote()

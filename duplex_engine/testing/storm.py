@@ -102,10 +102,14 @@ PATIENCE_S = 0.5
 
 @attrs.define
 class Storm:
-    """One caller's storm. `cuts`: how many attempts to cut an answer off there have been."""
+    """One caller's storm. `cuts`: how many attempts to cut an answer off there have been.
+
+    `losses`: how often, from 0 to 1, the line fails before an attempt and the session is resumed; for sessions that can be.
+    """
 
     caller: Caller
     rng: random.Random
+    losses: float = 0.0
     cuts: int = 0
 
     async def rages(self, cuts: int) -> None:
@@ -116,6 +120,8 @@ class Storm:
             await self._says(self.rng.choice(QUESTIONS))
             await self._says(self.rng.choice(ASIDES))
             await self._awaits_the_moment()
+            if self.rng.random() < self.losses:
+                await self._loses_the_line()
             attempts = [self._cut() for _ in range(min(self.rng.choice((1, 1, 1, 2, 3)), cuts - self.cuts))]
             self.cuts += len(attempts)
             await self._says(attempts)
@@ -133,6 +139,14 @@ class Storm:
     async def _says(self, commands: Sequence[Command]) -> None:
         if commands:
             await self.caller.sends_together(*commands)
+
+    async def _loses_the_line(self) -> None:
+        """Come back at once, or after a while in which the session speaks on."""
+        self.caller.loses_the_line()
+        await self.caller.waits(self.rng.uniform(0, self.rng.choice(PAUSES_S)))
+        await self.caller.comes_back()
+        if self.rng.random() < 0.5:
+            await self._awaits_the_moment()
 
     async def _catches_its_breath(self) -> None:
         """Go on when everything so far was obeyed: a server that is slow is not to be buried, but cut off as well."""
