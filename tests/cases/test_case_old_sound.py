@@ -79,7 +79,7 @@ def settled(observed: list[object]) -> list[float]:
     return [seen.seconds for seen in observed if isinstance(seen, InterruptionSettled)]
 
 
-@explore
+@explore(examples=5)
 async def test_a_native_model_says_nothing_of_what_it_was_interrupted_in() -> None:
     for interrupt in ("response", "epoch"):
         script = 'forever { listen 4; speak "an answer" for 4 }'
@@ -116,7 +116,7 @@ async def test_speech_over_ten_pieces_that_wait_withdraws_all_of_them() -> None:
         await caller.hears("response.done", status="completed")
 
 
-@explore
+@explore(examples=5)
 async def test_whoever_loses_the_line_with_the_interruption_hears_nothing_old_when_they_are_back() -> None:
     options = {"resume": True, "lead_s": 2.0, "script": 'forever { speak "an answer" for 6 }'}
     async with open_rig(mode="turn", **options) as rig, rig.caller() as caller:
