@@ -117,6 +117,9 @@ class Desk:
             return AdmissionRefused("warming_up", "the model is still loading; try again in a moment")
         if self._seats_taken >= limit:
             return AdmissionRefused("resource_exhausted", f"duplex_session_capacity_exhausted: limit={limit}")
+        overload = self._plugin.overloaded()
+        if overload is not None:
+            return AdmissionRefused("resource_exhausted", overload)
         return None
 
     def _release_seat(self) -> None:

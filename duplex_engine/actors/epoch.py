@@ -227,7 +227,8 @@ class Epoch:
         """Answer. Leaving the block ends the answer; an interruption leaves it early and execution goes on after it."""
         await self._check()
         response = self._enter(turn)
-        response.scope.deadline = trio.current_time() + self._floor.limits.answer_s
+        if not self._floor.endless:
+            response.scope.deadline = trio.current_time() + self._floor.limits.answer_s
         self._alive.append(response)
         self._silent_units = 0
         left_by_itself = False
@@ -274,6 +275,10 @@ class Epoch:
         await self._check()
         self._floor.learn(UserHeard(text, turn, final))
         await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def pad_input(self, samples: int) -> None:
+        """Put so many samples of silence behind the input so far: later units begin that much earlier."""
+        self._floor.intake.push(np.zeros(samples, np.float32))
 
     async def _check(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()

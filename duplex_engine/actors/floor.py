@@ -36,6 +36,10 @@ class Floor(Protocol):
     def lead_s(self) -> float | None:
         """How far audio may run ahead of its due time."""
 
+    @property
+    def endless(self) -> bool:
+        """Whether an answer may last for ever."""
+
     def learn(self, fact: Fact) -> None:
         """Tell the conversation what the model did; synchronous."""
 
@@ -55,6 +59,7 @@ class MuteFloor:
     native: bool
     hears_units: bool = False
     lead_s: float | None = None
+    endless: bool = False
     on_unit: Callable[[], object] = lambda: None
     outputs: list[FunctionOutput] = attrs.Factory(list)
 

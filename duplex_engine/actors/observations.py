@@ -99,6 +99,14 @@ class LoadProgressed:
 
 
 @attrs.frozen
+class InputDropped:
+    """Units that waited too long for the model and were thrown away."""
+
+    session_id: str
+    units: int
+
+
+@attrs.frozen
 class OutputPurged:
     """Audio deltas of an interrupted answer that were removed before anybody read them."""
 
@@ -121,6 +129,7 @@ Observation = (
     | WorkerLost
     | LoadProgressed
     | OutputPurged
+    | InputDropped
 )
 Observe = Callable[[Observation], None]
 

@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import attrs
-import numpy as np
 import structlog
 import trio
 
 from duplex_engine.actors.epoch import Epoch, Lender
-from duplex_engine.actors.input_age import InputAge
+from duplex_engine.actors.inlet import Inlet
 from duplex_engine.actors.mailbox import Mailbox, input_bytes
 from duplex_engine.actors.observations import (
     FirstAudio,
-    InputAged,
     InputRefusedByLimit,
     Observe,
     ResponseFinished,
@@ -29,7 +27,6 @@ from duplex_engine.actors.outlet import Outlet
 from duplex_engine.actors.patience import Patience
 from duplex_engine.actors.response import failure
 from duplex_engine.actors.supervisor import RestartBudget, contain
-from duplex_engine.audio.intake import UnitIntake
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import (
     DeliverOutput,
@@ -50,7 +47,7 @@ from duplex_engine.conversation.effects import (
     SyncEffect,
     TrimJournal,
 )
-from duplex_engine.conversation.facts import Fact, FunctionOutput, ResponseAudio, ResponseEnded, ResponseStatus
+from duplex_engine.conversation.facts import Fact, ResponseAudio, ResponseEnded, ResponseStatus
 from duplex_engine.conversation.hearing import Ears, append_s
 from duplex_engine.conversation.machine import Conversation
 from duplex_engine.errors import CodedError, ConfigRejected, ProtocolViolation
@@ -99,8 +96,8 @@ class Session:
         self.id = opening.id
         self.limits = opening.limits
         self.unit_format = opening.plugin.unit_format()
-        self.intake = UnitIntake(self.unit_format.samples)
-        self.outputs: list[FunctionOutput] = []
+        self._inlet = Inlet(opening.id, self.unit_format, opening.limits, opening.observe)
+        self.intake, self.outputs = self._inlet.intake, self._inlet.outputs
         self.over = trio.Event()
         self._opening = opening
         self._plan = opening.plan
@@ -109,7 +106,9 @@ class Session:
         self._machine = Conversation(
             session_id=opening.id,
             config=opening.config,
-            capabilities=opening.capabilities,
+            capabilities=attrs.evolve(
+                opening.capabilities, interrupt=opening.plan.interrupt or opening.capabilities.interrupt
+            ),
             input_rate_hz=self.unit_format.rate_hz,
             output_rate_hz=self.unit_format.output_rate_hz,
             limits=opening.limits,
@@ -130,7 +129,6 @@ class Session:
         self._scope = trio.CancelScope()
         self._ending = EndSession("transport_error")
         self._watched = trio.lowlevel.ParkingLot()
-        self._input_age = InputAge(opening.limits.lag_notice_ms / 1000)
         self._started = False
         self._patience = Patience(
             idle_ttl_s=opening.limits.idle_ttl_s,
@@ -202,7 +200,7 @@ class Session:
         except ProtocolViolation as error:
             self.refuse(error)
             if type(command) is AppendAudio:
-                self._input_age.drop(append_s(self.config, command))
+                self._inlet.refused(append_s(self.config, command))
                 self._tell_lag()
 
     def _check_room(self, command: ClientCommand) -> None:
@@ -269,8 +267,7 @@ class Session:
                 self.outputs.append(output)
                 self._epoch.fed()
             case DropInput():
-                self.intake.clear()
-                self._input_age.forget()
+                self._inlet.clear()
             case ResetDetector():
                 self._ears.reset_detector()
             case ResetDecoder():
@@ -286,34 +283,23 @@ class Session:
 
     def _take_in(self, feed: Feed) -> None:
         self._started = True
-        self.intake.push(feed.samples, video_frames=feed.video_frames, force_listen=feed.force_listen)
-        now = trio.current_time()
         if feed.commit:
-            self._end_turn_in_intake()
-            self._turn_ended_at = now
-        units = self.intake.pending_samples // self.unit_format.samples
-        self._input_age.waiting(units, now)
-        if units:
+            self._turn_ended_at = trio.current_time()
+        answering = self._machine.active_response_id is not None
+        if self._inlet.take_in(feed, answering=answering, max_backlog_s=self._plan.max_backlog_s):
             self._epoch.fed()
         self._tell_lag()
 
     def _tell_lag(self) -> None:
-        lag_s = self._input_age.notice(trio.current_time())
-        if lag_s is not None and self.config.duplex_events and not self.over.is_set():
-            dropped_ms = round(1000 * self._input_age.take_dropped())
-            self._say(SessionLagging(session_id=self.id, input_age_ms=round(1000 * lag_s), dropped_ms=dropped_ms))
-
-    def _end_turn_in_intake(self) -> None:
-        self.intake.pad()
-        if not self.intake.pending_samples and self._machine.active_response_id is None:
-            # The model has taken everything already; it needs one more unit to decide that it has been asked.
-            self.intake.push(np.zeros(self.unit_format.samples, np.float32))
+        if not self.config.duplex_events or self.over.is_set():
+            return
+        lag_ms = self._inlet.lag_ms()
+        if lag_ms is not None:
+            self._say(SessionLagging(session_id=self.id, input_age_ms=lag_ms[0], dropped_ms=lag_ms[1]))
 
     def input_taken(self) -> None:
         """A unit left the intake."""
-        age_s = self._input_age.taken(trio.current_time())
-        if age_s is not None:
-            self._observe(InputAged(self.id, age_s))
+        self._inlet.taken()
 
     # --- output -------------------------------------------------------------------------------------------------
 
@@ -349,6 +335,11 @@ class Session:
     def lead_s(self) -> float | None:
         """How far audio may run ahead."""
         return self._plan.lead_s
+
+    @property
+    def endless(self) -> bool:
+        """Whether an answer may last for ever."""
+        return self._plan.endless
 
     def _say(self, event: ServerEvent) -> None:
         if not self.outlet.say(event) and not self._scope.cancel_called:

@@ -56,6 +56,10 @@ class Behaviour(ABC):
         """No memory."""
         return None
 
+    def overloaded(self) -> str | None:
+        """Seats are the only limit."""
+        return None
+
 
 class NativeDuplex(Behaviour):
     """The model hears units and decides by itself when to speak."""

@@ -8,6 +8,7 @@ variables of the response block, one context in local variables of `converse`, o
 `memory`.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
@@ -20,7 +21,7 @@ from duplex_engine.audio.vad import SpeechDetector
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Message, Samples, Turn, Utterance
 from duplex_engine.conversation.facts import FunctionCall, FunctionOutput, TextMark, Usage
-from duplex_engine.protocol.capabilities import Capabilities
+from duplex_engine.protocol.capabilities import Capabilities, Interrupt
 from duplex_engine.protocol.session_config import SessionConfig
 
 Progress = Callable[[str, float], None]
@@ -235,6 +236,9 @@ class Epoch(Protocol):
     async def heard(self, text: str, *, turn: Turn | None = None, final: bool = True) -> None:
         """Words recognised in a user turn (None: the newest)."""
 
+    def pad_input(self, samples: int) -> None:
+        """Put so many samples of silence behind the input so far: later units begin that much earlier."""
+
 
 class Rehearsal(Protocol):
     """A mute epoch for warm-up: facts go nowhere, input is a few units of silence and one silent turn."""
@@ -247,10 +251,15 @@ class Rehearsal(Protocol):
 class SessionPlan:
     """What a plugin made of a session's configuration; plugins subclass it with their own fields.
 
-    `lead_s`: how far audio may run ahead of its due time; None: unpaced.
+    `lead_s`: how far audio may run ahead of its due time; None: unpaced. `interrupt`: what an interruption ends in this
+    session, if not what the capabilities say. `endless`: an answer lasts as long as its context, without any bound on its
+    time. `max_backlog_s`: input that waits longer than this is dropped, the oldest first.
     """
 
     lead_s: float | None = None
+    interrupt: Interrupt | None = None
+    endless: bool = False
+    max_backlog_s: float = math.inf
 
 
 class ModelPlugin(Protocol):
@@ -281,6 +290,9 @@ class ModelPlugin(Protocol):
 
     def remember(self, limits: SessionLimits) -> object:
         """Fresh per-session memory, any type."""
+
+    def overloaded(self) -> str | None:
+        """Why nobody else can be served now without those who are there noticing; None when one can."""
 
     async def warm_up(self, rehearsal: Rehearsal) -> None:
         """Take the production path once, before readiness."""

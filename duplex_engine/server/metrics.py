@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from duplex_engine.actors.observations import (
     FirstAudio,
     InputAged,
+    InputDropped,
     InputRefusedByLimit,
     InterruptionSettled,
     Observation,
@@ -74,7 +75,9 @@ class Metrics:
         self._responses = self._counter("responses", "Answers given, by how they ended.", "status")
         self._refused = self._counter("refused", "Sessions and input refused, by error code.", "reason")
         self._resumes = self._counter("resumes", "Attempts to take a session over, by outcome.", "outcome")
-        self._dropped = self._counter("dropped", "Output thrown away before anybody heard it.", "reason")
+        self._dropped = self._counter(
+            "dropped", "Output nobody heard, and input that waited too long, thrown away.", "reason"
+        )
         self._chats = self._counter("chat_requests", "Chat requests, by what became of them.", "outcome")
         self._lost = self._counter("worker_losses", "Ends of a worker's device program.", "worker")
         self._restarts = self._counter("worker_restarts", "Restarts of a worker's device program.", "worker")
@@ -90,6 +93,7 @@ class Metrics:
             ResponseFinished: lambda seen: self._responses.labels(seen.status).inc(),
             InputAged: lambda seen: self._input_age.observe(seen.seconds),
             StepTimed: lambda seen: self._step.labels(seen.worker).observe(seen.seconds),
+            InputDropped: lambda seen: self._dropped.labels("input_late").inc(seen.units),
             OutputDropped: lambda _: self._dropped.labels("caller_gone").inc(),
             OutputPurged: lambda seen: self._dropped.labels("interrupted").inc(seen.events),
             WorkerStarted: self._count_start,
