@@ -366,10 +366,11 @@ class Session:
                 await self._epoch_failed(crash, failures)
 
     async def _epoch_failed(self, crash: Exception, failures: RestartBudget) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()  # what ended the session as well has been said
-        self._log.error("epoch_failed", exc_info=crash)
-        pause = failures.spend(trio.current_time())
         error = CodedError(*failure(crash))
+        if not ends_session(error.code):
+            self._log.error("epoch_failed", exc_info=crash)
+        await trio.lowlevel.checkpoint_if_cancelled()  # what ended the session as well has been said
+        pause = failures.spend(trio.current_time())
         if math.isinf(pause):
             error = CodedError("model_unavailable", f"the model failed {failures.restarts + 1} times: {crash}")
         if ends_session(error.code):
