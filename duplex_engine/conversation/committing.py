@@ -266,7 +266,7 @@ class Committing:
         if item is None or item.id not in self._items or item.words():
             return
         if not fact.final:
-            say_recognised(self._scene, item.id, fact.text)
+            say_recognised(self._scene, item, fact.text)
         elif fact.text:
             text = fact.text
             item.words = lambda: text

@@ -17,7 +17,7 @@ class Item:
     """One item. `content`: wire parts. `details`: wire keys beside the common ones (`call_id`, `output`, ...).
 
     `words`: what the history holds of it, read when asked: an answer's words grow and shrink with what was heard.
-    `audio_ms`: length of the sound behind a user item.
+    `audio_ms`: length of the sound behind a user item. `recognised`: what was said of its words before all were known.
     """
 
     id: str
@@ -32,6 +32,7 @@ class Item:
     name: str | None = None
     in_history: bool = True
     audio_ms: int = 0
+    recognised: str = ""
 
     def to_wire(self) -> dict[str, object]:
         """A snapshot; later changes of the item do not reach it."""

@@ -464,8 +464,23 @@ def test_in_ga_transcription_has_deltas_and_usage():
     rig = Rig(GA)
     turn = rig.asks(1500)
     assert only(rig.learn(UserHeard("What ", turn, final=False)), TranscriptionDelta).delta == "What "
-    completed = only(rig.learn(UserHeard("What now?", turn)), TranscriptionCompleted)
-    assert completed.usage == {"type": "duration", "seconds": 1.5}
+    said = rig.learn(UserHeard("What now?", turn))
+    assert only(said, TranscriptionDelta).delta == "now?"
+    assert only(said, TranscriptionCompleted).usage == {"type": "duration", "seconds": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("deltas", "final", "rest"),
+    [([], "What now?", ["What now?"]), (["What now?"], "What now?", []), (["That"], "What", [])],
+)
+def test_in_ga_the_deltas_of_a_transcript_are_all_of_it_unless_they_were_wrong(deltas, final, rest):
+    rig = Rig(GA)
+    turn = rig.asks(1500)
+    for delta in deltas:
+        rig.learn(UserHeard(delta, turn, final=False))
+    said = rig.learn(UserHeard(final, turn))
+    assert [event.delta for event in said if isinstance(event, TranscriptionDelta)] == rest
+    assert only(said, TranscriptionCompleted).transcript == final
 
 
 def test_a_function_call_is_a_response_of_its_own():

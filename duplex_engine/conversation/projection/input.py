@@ -67,7 +67,9 @@ def _commit_details(scene: Scene, item: Item, history_len: int, flags: Mapping[s
 
 
 def say_transcript(scene: Scene, item: Item, transcript: str) -> None:
-    """What the user said in this item is known."""
+    """What the user said in this item is known; `ga` clients are told what deltas have not said yet first."""
+    if transcript.startswith(item.recognised):
+        say_recognised(scene, item, transcript[len(item.recognised) :])
     usage: dict[str, object] = {"type": "duration", "seconds": item.audio_ms / 1000}
     scene.say(
         TranscriptionCompleted(
@@ -76,10 +78,11 @@ def say_transcript(scene: Scene, item: Item, transcript: str) -> None:
     )
 
 
-def say_recognised(scene: Scene, item_id: str, delta: str) -> None:
+def say_recognised(scene: Scene, item: Item, delta: str) -> None:
     """More words were recognised; only `ga` clients know this event."""
-    if not scene.strict:
-        scene.say(TranscriptionDelta(item_id=item_id, content_index=0, delta=delta))
+    item.recognised += delta
+    if delta and not scene.strict:
+        scene.say(TranscriptionDelta(item_id=item.id, content_index=0, delta=delta))
 
 
 @attrs.define(eq=False)
