@@ -10,6 +10,7 @@ from trio.abc import Clock
 from duplex_engine.actors.observations import (
     FirstAudio,
     InputAged,
+    InputDropped,
     InputRefusedByLimit,
     InterruptionSettled,
     LoadProgressed,
@@ -38,6 +39,7 @@ SEEN = [
     (ResponseFinished("s", "cancelled"), 'responses_total{status="cancelled"} 1.0'),
     (InputAged("s", 0.03), 'input_age_seconds_bucket{le="0.04"} 1.0'),
     (StepTimed("voice", 0.03, 2), 'step_seconds_bucket{le="0.04",worker="voice"} 1.0'),
+    (InputDropped("s", 3), 'dropped_total{reason="input_late"} 3.0'),
     (OutputDropped("voice"), 'dropped_total{reason="caller_gone"} 1.0'),
     (OutputPurged("s", 7), 'dropped_total{reason="interrupted"} 7.0'),
     (WorkerLost("voice", "a cause with details"), 'worker_losses_total{worker="voice"} 1.0'),
