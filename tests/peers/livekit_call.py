@@ -3,7 +3,7 @@
 What LiveKit's agent does with a session is done here: it plays what comes; when the user begins to speak it cancels the
 answer and says how much of it was played; it executes functions, and has their output answered.
 
-python tests/peers/livekit_call.py {spoken,tool} http://127.0.0.1:8099 --sounds FOLDER --record FILE
+python tests/peers/livekit_call.py {spoken,tool,awkward} http://127.0.0.1:8099 --sounds FOLDER --record FILE
 """
 
 import asyncio
@@ -142,5 +142,23 @@ async def tool(notes: Notes) -> None:
         await notes.until("event", type="response.done")
 
 
+async def awkward(notes: Notes) -> None:
+    """Moments at which agents ask and cancel: too early, too late, and before anything was played."""
+    async with conversation(notes) as (agent, _):
+        session = agent.session
+        await agent.write("Tell me a story.")
+        try:
+            await session.generate_reply()
+        except llm.RealtimeError as error:
+            notes.note("refused", code=error.code)
+        await notes.until("audio")
+        session.interrupt()
+        session.truncate(message_id=notes.last("audio")["item_id"], modalities=SOUND, audio_end_ms=0)
+        await notes.until("event", type="conversation.item.deleted")
+        session.generate_reply().cancel()
+        await agent.write("What time is it now?")
+        await notes.until("said", text="A short answer.")
+
+
 if __name__ == "__main__":
-    main({"spoken": spoken, "tool": tool})
+    main({"spoken": spoken, "tool": tool, "awkward": awkward})

@@ -77,14 +77,14 @@ def both(environment: str) -> Callable[..., Recorded]:
     return record
 
 
-def tooled(environment: str) -> Callable[..., Recorded]:
-    """A fixture, for the module: the call in which a function is called, with the scripted model."""
+def one(environment: str, call: str, script: str) -> Callable[..., Recorded]:
+    """A fixture, for the module: one call, with the scripted model."""
 
     @pytest.fixture(scope="module")
     def record(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         folder = tmp_path_factory.mktemp(environment)
-        with serving(folder, *scripted(TOOL)) as server:
-            return run_foreign(environment, "tool", server, folder)
+        with serving(folder, *scripted(script)) as server:
+            return run_foreign(environment, call, server, folder)
 
     return record
 

@@ -1,12 +1,13 @@
 """LiveKit's OpenAI plugin talks to the running server as it would to OpenAI, with everything as it has it by default."""
 
-from peer_foreign import ANSWER, both, called_once, needs, tooled
+from peer_foreign import ANSWER, SPOKEN, TOOL, both, called_once, needs, one
 from peer_record import Recorded
 
 ENVIRONMENT = "livekit"
 pytestmark = needs(ENVIRONMENT)
 record = both(ENVIRONMENT)
-tool = tooled(ENVIRONMENT)
+tool = one(ENVIRONMENT, "tool", TOOL)
+awkward = one(ENVIRONMENT, "awkward", SPOKEN)
 
 
 def said(record: Recorded) -> list[str]:
@@ -68,3 +69,17 @@ def test_a_function_is_called_once_and_its_output_answered(tool: Recorded) -> No
     assert tool.one("conversation.item.added", call_id=call["call_id"], output=ANSWER).at > call.at
     assert tool.transcript(answered) == ANSWER
     assert [done["status"] for done in tool.all("response.done")] == ["completed"] * 2
+
+
+def test_asking_and_cancelling_at_bad_moments_harms_nothing(awkward: Recorded) -> None:
+    assert [note["code"] for note in awkward.noted("refused")] == ["conversation_already_has_active_response"]
+    early, late = awkward.all("error")
+    assert early["code"] == "conversation_already_has_active_response"
+    assert late["code"] == "response_cancel_not_active"
+    assert len(awkward.noted("error")) == 1, "the cancel that came too late is none to it"
+    unheard, given_up, answer = awkward.responses()
+    assert awkward.one("conversation.item.deleted")["item_id"] == f"item_{unheard}"
+    ends = {response_id: awkward.one("response.done", id=response_id)["status"] for response_id in awkward.responses()}
+    assert ends == {unheard: "cancelled", given_up: "cancelled", answer: "completed"}
+    assert not awkward.audio(given_up)
+    assert awkward.transcript(answer) == "A short answer."

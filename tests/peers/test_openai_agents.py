@@ -1,12 +1,12 @@
 """OpenAI's agents SDK talks to the running server as it would to OpenAI, with everything as it has it by default."""
 
-from peer_foreign import ANSWER, both, called_once, needs, tooled
+from peer_foreign import ANSWER, TOOL, both, called_once, needs, one
 from peer_record import Recorded
 
 ENVIRONMENT = "openai-agents"
 pytestmark = needs(ENVIRONMENT)
 record = both(ENVIRONMENT)
-tool = tooled(ENVIRONMENT)
+tool = one(ENVIRONMENT, "tool", TOOL)
 
 
 def history(record: Recorded) -> list[tuple[str, str, str]]:

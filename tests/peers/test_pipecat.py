@@ -3,13 +3,13 @@
 It shows frames and items, but no events of the server; one it cannot read, and nearly every error, ends it.
 """
 
-from peer_foreign import ANSWER, both, called_once, needs, tooled
+from peer_foreign import ANSWER, TOOL, both, called_once, needs, one
 from peer_record import Recorded
 
 ENVIRONMENT = "pipecat"
 pytestmark = needs(ENVIRONMENT)
 record = both(ENVIRONMENT)
-tool = tooled(ENVIRONMENT)
+tool = one(ENVIRONMENT, "tool", TOOL)
 
 
 def test_nothing_goes_wrong(record: Recorded) -> None:
