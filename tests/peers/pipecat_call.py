@@ -1,6 +1,6 @@
 """Calls of pipecat's `OpenAIRealtimeLLMService`, as it is installed, in a pipeline without a transport.
 
-python tests/peers/pipecat_call.py {spoken,tool} http://127.0.0.1:8099 --sounds FOLDER --record FILE
+python tests/peers/pipecat_call.py {spoken,tool,push_to_talk} http://127.0.0.1:8099 --sounds FOLDER --record FILE
 """
 
 import asyncio
@@ -69,10 +69,13 @@ class Loudspeaker(Watcher):
                 await self.broadcast_frame(frames.BotStoppedSpeakingFrame)
 
 
-def realtime_service(url: str, speed: float = 1.0) -> OpenAIRealtimeLLMService:
+def realtime_service(url: str, speed: float = 1.0, push_to_talk: bool = False) -> OpenAIRealtimeLLMService:
     """The service behind the server at `url`, ws://127.0.0.1:8099 for instance, for a pipeline."""
     audio = events.AudioConfiguration(
-        input=events.AudioInput(transcription=events.InputAudioTranscription()), output=events.AudioOutput(speed=speed)
+        input=events.AudioInput(
+            transcription=events.InputAudioTranscription(), turn_detection=False if push_to_talk else None
+        ),
+        output=events.AudioOutput(speed=speed),
     )
     settings = OpenAIRealtimeLLMService.Settings(
         model="cascade",
@@ -84,10 +87,10 @@ def realtime_service(url: str, speed: float = 1.0) -> OpenAIRealtimeLLMService:
 
 @asynccontextmanager
 async def conversation(
-    notes: Notes, tools: Sequence[DirectFunction] = ()
+    notes: Notes, tools: Sequence[DirectFunction] = (), push_to_talk: bool = False
 ) -> AsyncIterator[tuple[PipelineWorker, OpenAIRealtimeLLMService, Microphone]]:
     """A pipeline with a microphone that is on, for the block."""
-    llm = realtime_service(notes.url.replace("http", "ws", 1), SLOWLY)
+    llm = realtime_service(notes.url.replace("http", "ws", 1), SLOWLY, push_to_talk)
     context = LLMContext([{"role": "developer", "content": "Greet the user."}], tools=list(tools))
     aggregators = LLMContextAggregatorPair(context)
     pipeline = Pipeline([aggregators.user(), Watcher(notes), llm, Loudspeaker(notes), aggregators.assistant()])
@@ -109,10 +112,11 @@ async def conversation(
     await runner.add_workers(worker)
     running = asyncio.create_task(runner.run())
     microphone = Microphone(send)
-    speaking = asyncio.create_task(microphone.run())
+    speaking = None if push_to_talk else asyncio.create_task(microphone.run())
     try:
         yield worker, llm, microphone
-        speaking.cancel()
+        if speaking is not None:
+            speaking.cancel()
         await worker.queue_frame(frames.EndFrame())
         await running
         notes.note("context", messages=context.get_messages())
@@ -157,5 +161,26 @@ async def tool(notes: Notes) -> None:
         await notes.until("voice_stopped")
 
 
+async def push_to_talk(notes: Notes) -> None:
+    """Turns that the application begins and ends: one is answered, and the answer interrupted, twice and too often."""
+    async with conversation(notes, push_to_talk=True) as (worker, llm, _):
+        question = notes.recording("what_time_is_it")
+        for _ in range(2):
+            await worker.queue_frames(
+                [
+                    frames.InterruptionFrame(),
+                    frames.UserStartedSpeakingFrame(),
+                    frames.InputAudioRawFrame(question, RATE_HZ, 1),
+                    frames.UserStoppedSpeakingFrame(),
+                ]
+            )
+            await notes.until_played(0.5)
+        await worker.queue_frame(frames.InterruptionFrame())
+        names = (notes.last("item")["id"], "nobody")
+        there, lost = await asyncio.gather(*map(llm.retrieve_conversation_item, names), return_exceptions=True)
+        notes.note("retrieved", id=there.id, lost=str(lost))
+        await notes.until("response_end")
+
+
 if __name__ == "__main__":
-    main({"spoken": spoken, "tool": tool})
+    main({"spoken": spoken, "tool": tool, "push_to_talk": push_to_talk})

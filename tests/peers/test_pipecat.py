@@ -3,13 +3,14 @@
 It shows frames and items, but no events of the server; one it cannot read, and nearly every error, ends it.
 """
 
-from peer_foreign import ANSWER, TOOL, both, called_once, needs, one
+from peer_foreign import ANSWER, SPOKEN, TOOL, both, called_once, needs, one
 from peer_record import Recorded
 
 ENVIRONMENT = "pipecat"
 pytestmark = needs(ENVIRONMENT)
 record = both(ENVIRONMENT)
 tool = one(ENVIRONMENT, "tool", TOOL)
+pressed = one(ENVIRONMENT, "push_to_talk", f"repeat 2 {{ {SPOKEN.split('forever')[0]} }}")
 
 
 def test_nothing_goes_wrong(record: Recorded) -> None:
@@ -48,3 +49,14 @@ def test_a_function_is_called_once_and_its_output_answered(tool: Recorded) -> No
     called_once(tool)
     (context,) = tool.noted("context")
     assert context["messages"][-1] == {"role": "assistant", "content": ANSWER}
+
+
+def test_turns_that_the_application_begins_and_ends(pressed: Recorded) -> None:
+    """Each begins with a cancel, and the first has nothing to cancel: that is no reason to end."""
+    assert pressed.noted("error") == []
+    assert [note["text"] for note in pressed.noted("transcript")] == ["Tell me a story."] * 2
+    states = {note["id"]: (note["role"], note["status"]) for note in pressed.noted("item")}
+    assert list(states.values())[:3] == [("user", "completed"), ("assistant", "incomplete"), ("user", "completed")]
+    (retrieved,) = pressed.noted("retrieved")
+    assert retrieved["id"] in states
+    assert "nobody" in retrieved["lost"], "an item that is not there is told to who asked for it, and ends nothing"
