@@ -98,3 +98,18 @@ def test_line_25_openai_python_gets_another_turn_and_an_answer_in_writing(ga: Re
     assert "".join(str(heard["delta"]) for heard in deltas) == "Noon, in writing."
     assert ga.one("response.output_text.done", response_id=written)["text"] == "Noon, in writing."
     assert ga.one("response.done", id=written)["status"] == "completed"
+
+
+AGENTS_REALTIME = (
+    "test_speech_cuts_the_answer_off",
+    "test_the_next_question_is_answered",
+    "test_a_tool_is_called_once_and_its_result_is_answered",
+    "test_a_written_question_is_answered_aloud_or_in_writing_as_asked",
+)
+
+
+@pytest.mark.parametrize("name", AGENTS_REALTIME)
+def test_line_25_agents_realtime_is_heard_with_the_other_javascript_clients(name: str) -> None:
+    source = (TESTS / "peers" / "test_javascript_clients.py").read_text()
+    assert "agents_realtime_call.mjs" in source
+    assert f"def {name}(" in source
