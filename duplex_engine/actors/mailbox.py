@@ -15,6 +15,7 @@ from duplex_engine.protocol.commands import (
     AcknowledgePlayback,
     AppendAudio,
     ClientCommand,
+    CreateItem,
     Heartbeat,
 )
 from duplex_engine.protocol.formats import Encoding
@@ -70,7 +71,9 @@ class Mailbox:
 
 
 def input_bytes(command: ClientCommand) -> int:
-    """Memory this command's input will take once decoded: float32 samples and pictures."""
+    """Memory this command's input will take once decoded: float32 samples and pictures beside them."""
+    if type(command) is CreateItem:
+        return sum(map(input_bytes, command.audio))
     if type(command) is not AppendAudio:
         return 0
     sample_bytes = (command.encoding or Encoding.PCM16).sample_bytes

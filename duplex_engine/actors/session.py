@@ -205,7 +205,8 @@ class Session:
 
     def _check_room(self, command: ClientCommand) -> None:
         pending = self._mailbox.pending_bytes + self.intake.pending_bytes + self._machine.pending_input_bytes
-        if pending + input_bytes(command) > self.limits.input_bytes and type(command) is AppendAudio:
+        size = input_bytes(command)
+        if size and pending + size > self.limits.input_bytes:
             message = f"{pending} bytes of input wait to be heard; the limit is {self.limits.input_bytes}"
             raise ProtocolViolation("input_backpressure", message, event_id=command.event_id)
 

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from duplex_engine.actors.mailbox import STREAMED_FOR_ONE, Mailbox, input_bytes
 from duplex_engine.errors import ProtocolViolation, SessionGone
-from duplex_engine.protocol.commands import AcknowledgeEvents, AppendAudio, ClientCommand, CommitAudio, CreateResponse
+from duplex_engine.protocol.commands import (
+    AcknowledgeEvents,
+    AppendAudio,
+    ClientCommand,
+    CommitAudio,
+    CreateItem,
+    CreateResponse,
+)
 from duplex_engine.protocol.formats import Encoding
 
 
@@ -19,6 +26,7 @@ from duplex_engine.protocol.formats import Encoding
         (AppendAudio(audio=bytes(960), encoding=Encoding.F32), 960),
         (AppendAudio(audio=bytes(960), encoding=Encoding.ULAW), 3_840),
         (AppendAudio(audio=b"", video_frames=(bytes(10), bytes(5))), 15),
+        (CreateItem(item={}, audio=(AppendAudio(audio=bytes(960)), AppendAudio(audio=bytes(40)))), 2_000),
         (CommitAudio(), 0),
     ],
 )

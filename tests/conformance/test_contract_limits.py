@@ -7,7 +7,7 @@ import pytest
 import trio
 from test_input_lines import speech
 from test_playback_lines import SPEECH, acknowledge, history, until_sound, words_heard
-from wire_rig import DONE, GA, NATIVE, Line, Witness, b64, eventually, house, numbers, pieces, turns
+from wire_rig import DONE, GA, NATIVE, Line, Witness, b64, eventually, house, numbers, pieces, tone, turns
 
 from duplex_engine.actors.patience import ABANDONED_AFTER_S
 from duplex_engine.audio.vad import WINDOW_RATE_HZ, WINDOW_SAMPLES
@@ -197,6 +197,24 @@ class Busy(Witness):
     async def converse(self, epoch: Epoch) -> None:
         await self.free.wait()
         await super().converse(epoch)
+
+
+@pytest.mark.parametrize("mode", ["native", "turn"])
+async def test_sound_inside_items_counts_like_any_other(mode: str) -> None:
+    model = Busy() if mode == "native" else turns()
+    async with house(model) as home:
+        line = await home.open(NATIVE if mode == "native" else {})
+        item = {"role": "user", "content": [{"type": "input_audio", "audio": b64(tone(60))}]}
+        for _ in range(4):
+            await line.say("conversation.item.create", item=item)
+            await line.until("conversation.item.done")
+        event_id = await line.say("conversation.item.create", item=item)
+        await line.refused("input_backpressure", event_id=event_id)
+        assert line.kinds.count("conversation.item.added") == 4
+        await line.say("input_audio_buffer.clear")
+        await line.until("input_audio_buffer.cleared")
+        await line.say("conversation.item.create", item=item)
+        await line.until("conversation.item.done")
 
 
 @pytest.mark.parametrize("path", ["strict", "ga"])

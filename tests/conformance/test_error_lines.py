@@ -23,6 +23,7 @@ AT_ONCE = 12
 """So many rows are checked side by side; most of the time they wait for answers to be spoken."""
 ELSEWHERE = {
     "output_overflow": "line 24",
+    "config_timeout": "line 3",
     "warming_up": "not in 4.9, and a worker that died is back before a busy machine has sent a frame",
 }
 """Rows that need the clock stopped, or a stream that holds nothing."""
