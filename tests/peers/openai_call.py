@@ -31,6 +31,15 @@ SERVER_VAD = {
     "interrupt_response": True,
 }
 SEMANTIC_VAD = {"type": "semantic_vad", "eagerness": "high", "create_response": True, "interrupt_response": True}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "description": "Name of the city"}},
+    "required": ["city"],
+}
+TOOLS = [
+    {"type": "function", "name": "get_weather", "description": "The current weather in a city.", "parameters": CITY},
+    {"type": "function", "name": "get_time", "description": "The current time of day."},
+]
 METADATA = {"topic": "greeting", "client_event_id": "evt_mine"}
 
 
@@ -91,6 +100,15 @@ class Conversation:
         await self.line.conversation.item.retrieve(item_id=f"item_{response_id}")
         await self.call.hears("conversation.item.retrieved")
         return await asking
+
+    async def answer_the_call(self, output: str) -> None:
+        """Say what came of the function that the model calls, as soon as it does, and hear what it says then."""
+        made = await self.call.hears("response.function_call_arguments.done")
+        item = {"type": "function_call_output", "call_id": str(made["call_id"]), "output": output}
+        await self.line.conversation.item.create(item=item)
+        await self.line.response.create()
+        created = await self.call.hears("response.created")
+        await self.call.hears("response.done", response_id=created["response_id"])
 
     async def write(self, text: str) -> None:
         """Write instead of speaking, and hear the answer."""
@@ -159,7 +177,20 @@ async def cascade(url: str, call: Call) -> None:
         await talk.write("What time is it?")
 
 
-CALLS: dict[str, Callable[[str, Call], Awaitable[None]]] = {"scripted": scripted, "cascade": cascade}
+async def tools(url: str, call: Call) -> None:
+    """A question that has to be answered with the help of a function, and one that must not."""
+    brief = {**session(SERVER_VAD), "tools": TOOLS, "max_output_tokens": 40}  # the light model does not stop by itself
+    async with conversation(url, call) as talk:
+        await talk.configure({**brief, "tool_choice": "required"})
+        content = [{"type": "input_text", "text": "What is the weather in Oslo?"}]
+        await talk.line.conversation.item.create(item={"type": "message", "role": "user", "content": content})
+        await talk.line.response.create()
+        await talk.answer_the_call("light rain, 4 degrees")
+        await talk.configure({**brief, "tool_choice": "none"})
+        await talk.write("Say hello.")
+
+
+CALLS: dict[str, Callable[[str, Call], Awaitable[None]]] = {"scripted": scripted, "cascade": cascade, "tools": tools}
 
 
 async def main(arguments: argparse.Namespace) -> None:

@@ -162,6 +162,24 @@ def test_the_embedded_voice_understands_and_speaks(embedded: Recorded) -> None:
         assert embedded.loudness(response_id) > 0.01
 
 
+@pytest.mark.cascade
+@pytest.mark.timeout(240)
+def test_the_embedded_voice_calls_functions(cascade: Server, tmp_path: Path) -> None:
+    record = run("tools", cascade, tmp_path)
+    assert faults(record) == []
+    assert not record.all("error")
+    (made,) = record.all("response.function_call_arguments.done")
+    assert (made["name"], made["arguments"]) == ("get_weather", '{"city": "Oslo"}')
+    asked, rain, hello = record.all("response.done")
+    message, call = asked["output"]  # type: ignore[misc]
+    assert (message["content"], call["type"], call["status"]) == ([], "function_call", "completed")
+    assert not record.audio(str(asked["id"]))
+    assert "rain" in record.transcript(str(rain["id"]))
+    for done in (rain, hello):
+        assert item_of(done)["content"]
+        assert record.audio(str(done["id"]))
+
+
 def item_of(done: Any) -> dict[str, Any]:
     """The item of an answer that is done."""
     (item,) = done["output"]

@@ -23,6 +23,7 @@ LOOK = ("<tool", '_call>\n{"name": "look",', ' "arguments": {"at": "it"}}\n</too
 WAVE = ('\n<tool_call>\n{"name": "wave"', "}\n</tool_call>")
 WRITTEN = {
     "look": LOOK,
+    "look for ever": (*LOOK, *("\n", *LOOK) * 50),
     "look and wave": ("One", " moment,", " please.", "\n", *LOOK, *WAVE),
     "dance": ("One", " moment.", ' <tool_call>{"name": "dance"}</tool_call>'),
 }

@@ -95,4 +95,5 @@ def test_words_before_a_call_are_whole_clauses_and_a_call_is_made_once() -> None
     assert "".join(part for part in parts if isinstance(part, str)) == "I see, one moment"
     assert parts[-1] == wave
     assert parts.count(wave) == 1
+    assert reader.in_circles
     assert reader.finish(cut_off=True) == []

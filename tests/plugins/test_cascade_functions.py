@@ -57,6 +57,16 @@ async def test_words_before_calls_are_spoken_and_calls_are_not() -> None:
 
 
 @explore
+async def test_a_model_that_goes_in_circles_is_stopped() -> None:
+    async with open_rig(QuickCascade()) as rig:
+        async with rig.caller(session=SESSION) as caller:
+            await types(caller, "look for ever")
+            await caller.hears(ARGUMENTS_DONE, name="look", within_s=1.0)
+            await caller.hears("response.done", status="completed")
+        assert len(caller.all(ARGUMENTS_DONE)) == 1
+
+
+@explore
 async def test_a_call_of_what_was_not_offered_fails_the_answer_and_nothing_else() -> None:
     async with open_rig(QuickCascade()) as rig:
         async with rig.caller(session=SESSION) as caller:

@@ -29,7 +29,9 @@ class AsIs:
     instructions: str | None = None
     temperature: float = 0.0
     max_tokens: int = 50
+    call_tokens: int = 60
     tools: Tools = attrs.Factory(Tools)
+    chains: bool = False
 
 
 def said(role: str, text: str) -> Message:

@@ -132,9 +132,11 @@ def test_what_cannot_be_offered(tools: list[dict[str, Any]], choice: object, par
 
 
 def test_a_call_has_room_where_functions_are_offered() -> None:
-    assert plan_session(SessionConfig()).max_tokens == MAX_TOKENS
-    assert plan_session(SessionConfig(tools=(CLOCK,))).max_tokens == CALL_TOKENS
-    assert plan_session(SessionConfig(tools=(CLOCK,), max_response_output_tokens=7)).max_tokens == 7
+    may, chose = plan(), plan_session(SessionConfig(tools=(CLOCK,), max_response_output_tokens=7))
+    assert compose(may, [QUESTION], None, NOON).max_tokens == CALL_TOKENS
+    assert compose(may, [QUESTION, called(1), output(1, "rain")], None, NOON).max_tokens == MAX_TOKENS
+    assert compose(chose, [QUESTION], None, NOON).max_tokens == 7
+    assert may.for_response(ResponseOptions(max_response_output_tokens=9)).call_tokens == 9
 
 
 def test_one_answer_may_choose_for_itself() -> None:
@@ -212,19 +214,24 @@ def test_calls_and_outputs_are_told_in_their_order() -> None:
     ]
 
 
-def test_an_output_is_answered_in_words_or_by_another_function() -> None:
-    history = [QUESTION, called(1), output(1, "rain")]
-    prompt = compose(plan(), history, None, NOON)
+def test_an_output_is_answered_in_words() -> None:
+    prompt = compose(plan(), [QUESTION, called(1), output(1, "rain")], None, NOON)
     assert prompt.messages[-1].content.endswith(f"</tool_response>\n{ANSWER_WITH_IT}")
-    assert prompt.grammar == answer_grammar(BOTH.without(["get_weather"]))
-    both = [QUESTION, called(1), called(2, "get_time", "{}"), output(1, "rain"), output(2, "noon", "get_time")]
-    prompt = compose(plan(), both, None, NOON)
     assert prompt.grammar == WORDS_ALONE
     assert "get_weather" not in prompt.messages[0].content
 
 
+def test_a_model_that_chains_may_call_another_function_then() -> None:
+    chaining = attrs.evolve(plan(), chains=True)
+    history = [QUESTION, called(1), output(1, "rain")]
+    prompt = compose(chaining, history, None, NOON)
+    assert prompt.grammar == answer_grammar(BOTH.without(["get_weather"]))
+    both = [QUESTION, called(1), called(2, "get_time", "{}"), output(1, "rain"), output(2, "noon", "get_time")]
+    assert compose(chaining, both, None, NOON).grammar == WORDS_ALONE
+
+
 def test_a_forced_call_is_not_forced_again_by_its_output() -> None:
-    forced = plan(read_tools((WEATHER, CLOCK), "required"))
+    forced = CascadePlan(tools=read_tools((WEATHER, CLOCK), "required"), chains=True)
     assert compose(forced, [QUESTION], None, NOON).grammar == answer_grammar(forced.tools)
     history = [QUESTION, called(1), output(1, "rain")]
     assert compose(forced, history, None, NOON).grammar == answer_grammar(BOTH.without(["get_weather"]))
@@ -246,9 +253,9 @@ def test_an_output_is_not_longer_than_the_history_may_be_and_does_not_stay_witho
 def test_the_grammar_names_what_may_be_called() -> None:
     free, forced = answer_grammar(BOTH), answer_grammar(read_tools((WEATHER, CLOCK), "required"))
     named = answer_grammar(attrs.evolve(BOTH, forced=("get_time",)))
-    assert "start: TEXT? (call" in free
-    assert "start: call (" in forced
-    assert "start: call \n" in named
+    assert 'start: TEXT? ("\\n"? call (' in free
+    assert "start: call\n" in forced
+    assert "start: call\n" in named
     assert "get_weather" not in named
     schema = json.loads(free.split("arguments_0: %json ")[1].splitlines()[0])
     assert schema["properties"] == CITY["properties"]

@@ -88,9 +88,13 @@ class CallReader:
 
 
 class AnswerReader:
-    """Cuts one answer into clauses that can be spoken, and calls; a call made twice is made once."""
+    """Cuts one answer into clauses that can be spoken, and calls.
+
+    `in_circles`: a call was made again, as models this small do until their tokens run out; nothing more is to come.
+    """
 
     def __init__(self, offered: Collection[str]) -> None:
+        self.in_circles = False
         self._calls = CallReader(offered)
         self._clauses = ClauseSplitter()
         self._made: set[Call] = set()
@@ -114,7 +118,10 @@ class AnswerReader:
         for part in written:
             if isinstance(part, str):
                 parts += self._clauses.push(part)
-            elif part not in self._made:
+            elif part in self._made:
+                self.in_circles = True
+                break
+            else:
                 self._made.add(part)
                 parts += [*self._clauses.finish(), part]
         return parts

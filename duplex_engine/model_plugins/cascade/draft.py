@@ -124,6 +124,8 @@ class Draft:
                     if isinstance(answer, TextDelta):
                         for part in reader.push(answer.text):
                             await parts.send(part)
+                        if reader.in_circles:
+                            return
                     elif isinstance(answer, Completion):
                         self._note_end(answer)
             for part in reader.finish(cut_off=self.reason == "length"):

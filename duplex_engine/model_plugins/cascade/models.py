@@ -42,6 +42,11 @@ def model_named(name: str) -> LockedModel:
     raise ModelMissing(f"there is no model {name!r}; the lock has {known}")
 
 
+def locked(choice: str) -> bool:
+    """Whether `--llm` means one of the models in the lock, and not a file of the user's own."""
+    return any(model.role == LANGUAGE and model.known_as(choice) for model in locked_models())
+
+
 def chosen_language_model(choice: str) -> LockedModel | Path:
     """What `--llm` means: a locked language model by name or alias, else a GGUF file of the user's own.
 

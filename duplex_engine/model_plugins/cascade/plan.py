@@ -20,22 +20,28 @@ TEMPERATURE = 0.0
 TEMPERATURE_LIMIT = 2.0
 MAX_TOKENS = 90
 CALL_TOKENS = 200
-"""The same where functions are offered: a call that is cut off is no call."""
+"""The same where a function may be called: a call that is cut off is no call."""
 MAX_TOKENS_LIMIT = 2048
 SPEED_RANGE = (0.5, 2.0)
 
 
 @attrs.frozen(kw_only=True)
 class CascadePlan(SessionPlan):
-    """How this session is answered. `instructions` None: the assistant's own. `temperature` 0 is greedy."""
+    """How this session is answered. `instructions` None: the assistant's own. `temperature` 0 is greedy.
+
+    `call_tokens` stand in for `max_tokens` where a function may be called. `chains`: what a function said may be answered
+    by calling another; small models do nothing else then.
+    """
 
     lead_s: float | None = LEAD_S
     instructions: str | None = None
     temperature: float = TEMPERATURE
     max_tokens: int = MAX_TOKENS
+    call_tokens: int = CALL_TOKENS
     speed: float = 1.0
     speaks: bool = True
     tools: Tools = attrs.Factory(Tools)
+    chains: bool = False
 
     def for_response(self, options: ResponseOptions) -> "CascadePlan":
         """The plan of one answer: what its `response.create` chose, bounded like the session's own."""
@@ -45,7 +51,8 @@ class CascadePlan(SessionPlan):
         if options.temperature is not None:
             chosen["temperature"] = min(max(options.temperature, 0.0), TEMPERATURE_LIMIT)
         if options.max_response_output_tokens is not None:
-            chosen["max_tokens"] = min(options.max_response_output_tokens, MAX_TOKENS_LIMIT)
+            most = min(options.max_response_output_tokens, MAX_TOKENS_LIMIT)
+            chosen["max_tokens"] = chosen["call_tokens"] = most
         if options.modalities is not None:
             chosen["speaks"] = "audio" in options.modalities
         if options.speed is not None:
@@ -56,7 +63,7 @@ class CascadePlan(SessionPlan):
         return attrs.evolve(self, **chosen) if chosen else self
 
 
-def plan_session(config: SessionConfig, *, lead_s: float | None = LEAD_S) -> CascadePlan:
+def plan_session(config: SessionConfig, *, lead_s: float | None = LEAD_S, chains: bool = False) -> CascadePlan:
     """The plan for a configuration. Raises ConfigRejected for a voice, temperature, speed or tools that cannot be had."""
     _check_voice(config)
     temperature = TEMPERATURE if config.temperature is None else config.temperature
@@ -76,16 +83,17 @@ def plan_session(config: SessionConfig, *, lead_s: float | None = LEAD_S) -> Cas
         raise ConfigRejected(
             "invalid_duplex_runtime_config", "the embedded voice cannot be cloned; leave ref_audio out", "ref_audio"
         )
-    tools = read_tools(config.tools, config.tool_choice)
-    most = CALL_TOKENS if tools.offered else MAX_TOKENS
+    most = config.max_response_output_tokens
     return CascadePlan(
         lead_s=lead_s,
         instructions=config.instructions,
         temperature=temperature,
-        max_tokens=min(config.max_response_output_tokens or most, MAX_TOKENS_LIMIT),
+        max_tokens=min(most or MAX_TOKENS, MAX_TOKENS_LIMIT),
+        call_tokens=min(most or CALL_TOKENS, MAX_TOKENS_LIMIT),
         speed=speed,
         speaks=config.speaks,
-        tools=tools,
+        tools=read_tools(config.tools, config.tool_choice),
+        chains=chains,
     )
 
 
@@ -100,4 +108,4 @@ def _check_voice(config: SessionConfig) -> None:
 
 def replan_session(plan: CascadePlan, config: SessionConfig, patch: Mapping[str, object]) -> CascadePlan:
     """The plan for a changed configuration; everything applies from the next turn."""
-    return plan_session(config, lead_s=plan.lead_s)
+    return plan_session(config, lead_s=plan.lead_s, chains=plan.chains)

@@ -110,7 +110,7 @@ class CascadePlugin(TurnBased):
 
     def plan(self, config: SessionConfig) -> SessionPlan:
         """Voice, temperature, speed and instructions of the session."""
-        return plan_session(config, lead_s=self._lead_s)
+        return plan_session(config, lead_s=self._lead_s, chains=not models.locked(self._llm))
 
     def replan(
         self, plan: SessionPlan, config: SessionConfig, patch: Mapping[str, object], *, started: bool

@@ -68,7 +68,13 @@ class Style(Protocol):
     def max_tokens(self) -> int: ...
 
     @property
+    def call_tokens(self) -> int: ...
+
+    @property
     def tools(self) -> Tools: ...
+
+    @property
+    def chains(self) -> bool: ...
 
 
 def local_time() -> datetime:
@@ -82,12 +88,12 @@ def compose(style: Style, history: Sequence[Said], words: str | None, now: datet
     answers_output = not words and bool(history) and history[-1].role == TOOL
     if answers_output:
         messages[-1] = ChatMessage("user", f"{messages[-1].content}\n{ANSWER_WITH_IT}")
-    tools = style.tools.without(called_last(history)) if answers_output else style.tools
+    tools = _left(style, history) if answers_output else style.tools
     offered = style.tools.offered if tools.offered else ()
     return Prompt(
         messages=(system_message(style.instructions, now or local_time(), offered), *messages),
         temperature=style.temperature,
-        max_tokens=style.max_tokens,
+        max_tokens=style.call_tokens if tools.offered else style.max_tokens,
         grammar=_grammar(tools, history),
     )
 
@@ -103,6 +109,11 @@ def _grammar(tools: Tools, history: Sequence[Said]) -> str | None:
         return answer_grammar(tools)
     # A model that sees calls in the history makes some itself.
     return WORDS_ALONE if any(said.call_id for said in history) else None
+
+
+def _left(style: Style, history: Sequence[Said]) -> Tools:
+    """What may be called when the output of a function is answered."""
+    return style.tools.without(called_last(history)) if style.chains else Tools()
 
 
 def called_last(history: Sequence[Said]) -> frozenset[str]:

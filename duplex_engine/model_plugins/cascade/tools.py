@@ -23,8 +23,8 @@ KEYED: Final = ("properties", "$defs", "definitions")
 LISTED: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 NESTED: Final = ("items", "additionalProperties")
 """Where in a JSON schema there are more of them: by name, in a list, alone."""
-SPEAKABLE: Final = r"/[^<{`*#]+/"
-"""Words. Nothing in them can be taken for a call, and nothing for code or markdown."""
+SPEAKABLE: Final = r"/[^<{`*#\n]+/"
+"""Words of one paragraph. Nothing in them can be taken for a call, and nothing for code or markdown."""
 
 Json = Mapping[str, Any]
 
@@ -161,13 +161,13 @@ WORDS_ALONE: Final = f"%llguidance {{}}\nstart: {SPEAKABLE}\n"
 
 
 def answer_grammar(tools: Tools) -> str:
-    """What may be written: words, then calls of what is offered, with arguments that fit; or, if forced, calls alone.
+    """What may be written: words, then calls of what is offered, with arguments that fit; or, if forced, one call alone.
 
     In the notation of llguidance, which the runtime knows.
     """
     callable_ = [tool for tool in tools.offered if not tools.forced or tool.name in tools.forced]
-    more = f'("\\n" call){{0,{MOST_CALLS - 1}}}' if len(tools.forced) != 1 else ""
-    start = f"call {more}" if tools.forced else f"TEXT? (call {more})?"
+    more = f'("\\n" call){{0,{MOST_CALLS - 1}}}'
+    start = "call" if tools.forced else f'TEXT? ("\\n"? call {more})?'
     rules = [
         "%llguidance {}",
         f"start: {start}",
