@@ -7,6 +7,8 @@ comes back as a fact.
 from collections import deque
 from collections.abc import Callable, Mapping
 
+import attrs
+
 from duplex_engine.conversation.answer import Answer, output_encoder
 from duplex_engine.conversation.effects import InterruptResponses, PurgeOutput
 from duplex_engine.conversation.facts import (
@@ -212,6 +214,8 @@ class Answers:
             # Given up without our asking. Other answers keep their label: it is raised with the last one.
             self._scene.epoch += 0 if self.alive else 1
             self._cut(answer, fact.reason)
+        if fact.listen_reason == CONTINUATION_LIMIT and not self._scene.config.native:
+            return attrs.evolve(fact, yielded=False)  # who was asked to speak has simply come to the end (6.7)
         return fact
 
     def _let_out(self, answer: Answer) -> None:

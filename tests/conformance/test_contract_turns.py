@@ -354,3 +354,17 @@ async def test_after_sixty_four_silent_units_the_model_has_to_listen(obedient: b
         assert listen["response"]["metadata"]["model_listen"] is False
         assert len(line.sound(done["response_id"])) <= 2 * 240 * 66
         assert line.kinds[line.heard.index(listen) + 1] == "response.output_audio.done"
+
+
+@pytest.mark.parametrize("obedient", [True, False])
+async def test_asked_by_a_client_a_model_that_hears_units_has_eight_of_silence(obedient: bool) -> None:
+    script = 'speak "a b c d e f g h i j k l m n o p q r s t u v w x y z" for 1; speak "again" for 0.05'
+    async with house(native(script, unit_ms=20, obedient=obedient)) as home:
+        line = await home.open()
+        for count in (1, 2):
+            answer = await line.ask()
+            done = await line.until(DONE, response_id=answer["response_id"])
+            assert done["response"]["status"] == ("completed" if obedient or count == 2 else "incomplete")
+            assert not line.all("response.listen", response_id=answer["response_id"]), "it simply ends"
+        first = line.all("response.created")[0]["response_id"]
+        assert 0 < len(line.sound(first)) <= 2 * 480 * 10
