@@ -1,9 +1,9 @@
 """Calls of LiveKit's OpenAI plugin (`RealtimeModel`), as it is installed and without a room.
 
-What LiveKit's agent does with a session is done here: it plays what comes; when the user begins to speak it cancels the
-answer and says how much of it was played; it executes functions, and has their output answered.
+What LiveKit's agent does with a session is done here: it plays what comes, and when the user begins to speak it cancels
+the answer and says how much of it was played. `livekit_agent_call.py` has the agent itself.
 
-python tests/peers/livekit_call.py {spoken,tool,awkward} http://127.0.0.1:8099 --sounds FOLDER --record FILE
+python tests/peers/livekit_call.py {spoken,awkward} http://127.0.0.1:8099 --sounds FOLDER --record FILE
 """
 
 import asyncio
@@ -14,7 +14,6 @@ import aiohttp
 from foreign_kit import RATE_HZ, SLOWLY, Microphone, Notes, main
 from livekit import rtc
 from livekit.agents import llm
-from livekit.agents.llm.utils import execute_function_call
 from livekit.plugins.openai.realtime import RealtimeModel, RealtimeSession
 
 SOUND = ["text", "audio"]
@@ -55,24 +54,6 @@ class Agent:
 
     async def _play_all(self, generation: llm.GenerationCreatedEvent) -> None:
         self._notes.note("generation", asked_for=generation.user_initiated)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._play_messages(generation))
-            outputs = [await self._execute(call) async for call in generation.function_stream]
-        if outputs:
-            context = self.session.chat_ctx
-            context.items.extend(outputs)
-            await self.session.update_chat_ctx(context)
-            self.session.generate_reply()
-
-    async def _execute(self, call: llm.FunctionCall) -> llm.FunctionCallOutput:
-        result = await execute_function_call(
-            llm.FunctionToolCall(name=call.name, arguments=call.arguments, call_id=call.call_id), self.session.tools
-        )
-        assert result.fnc_call_out is not None, "the function has no output"
-        self._notes.note("tool_end", name=call.name, output=result.fnc_call_out.output)
-        return result.fnc_call_out
-
-    async def _play_messages(self, generation: llm.GenerationCreatedEvent) -> None:
         async for message in generation.message_stream:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._play_sound(message))
@@ -125,23 +106,6 @@ async def spoken(notes: Notes) -> None:
         await notes.until("said")
 
 
-async def tool(notes: Notes) -> None:
-    """A spoken question for which a function is called, and the answer that its output makes possible."""
-
-    @llm.function_tool
-    async def weather(city: str) -> str:
-        """What the weather is like in a city."""
-        notes.note("executed", city=city)
-        return f"It is raining in {city}."
-
-    async with conversation(notes) as (agent, microphone):
-        await agent.session.update_tools([weather])
-        microphone.say(notes.recording("what_time_is_it"))
-        await notes.until("tool_end")
-        await notes.until_played(0.5)
-        await notes.until("event", type="response.done")
-
-
 async def awkward(notes: Notes) -> None:
     """Moments at which agents ask and cancel: too early, too late, and before anything was played."""
     async with conversation(notes) as (agent, _):
@@ -161,4 +125,4 @@ async def awkward(notes: Notes) -> None:
 
 
 if __name__ == "__main__":
-    main({"spoken": spoken, "tool": tool, "awkward": awkward})
+    main({"spoken": spoken, "awkward": awkward})

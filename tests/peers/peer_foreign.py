@@ -47,13 +47,14 @@ def needs(environment: str) -> pytest.MarkDecorator:
     )
 
 
-def run_foreign(environment: str, call: str, server: Server, folder: Path) -> Recorded:
-    """One call out of an environment, after which nobody is left on the line."""
+def run_foreign(environment: str, call: str, server: Server, folder: Path, script: str = "") -> Recorded:
+    """One call out of an environment, after which nobody is left on the line. `script`: other than the usual one."""
     sounds = folder / "sounds"
     sounds.mkdir()
     for question in QUESTIONS:
         (sounds / f"{question}.pcm").write_bytes(recording(f"{question}.wav", RATE_HZ))
-    script, python = f"{environment.replace('-', '_')}_call.py", python_of(Path(sys.prefix), environment)
+    script = script or f"{environment.replace('-', '_')}_call.py"
+    python = python_of(Path(sys.prefix), environment)
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
     record = run_call(
         script, call, server.url, "--sounds", str(sounds), folder=folder, environment=environment, python=python
@@ -77,14 +78,14 @@ def both(environment: str) -> Callable[..., Recorded]:
     return record
 
 
-def one(environment: str, call: str, script: str) -> Callable[..., Recorded]:
-    """A fixture, for the module: one call, with the scripted model."""
+def one(environment: str, call: str, played: str, script: str = "") -> Callable[..., Recorded]:
+    """A fixture, for the module: one call, in which the scripted model plays `played`."""
 
     @pytest.fixture(scope="module")
     def record(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         folder = tmp_path_factory.mktemp(environment)
-        with serving(folder, *scripted(script)) as server:
-            return run_foreign(environment, call, server, folder)
+        with serving(folder, *scripted(played)) as server:
+            return run_foreign(environment, call, server, folder, script)
 
     return record
 
@@ -92,5 +93,16 @@ def one(environment: str, call: str, script: str) -> Callable[..., Recorded]:
 def called_once(record: Recorded) -> None:
     """Checks that the function was executed once, and the client satisfied. Raises AssertionError."""
     assert [note["city"] for note in record.noted("executed")] == ["Oslo"]
-    assert {(note["name"], note["output"]) for note in record.noted("tool_end")} == {("weather", ANSWER)}
     assert record.noted("error") == []
+
+
+def called_once_on_the_wire(record: Recorded) -> None:
+    """Checks the events of that call too. Raises AssertionError."""
+    called_once(record)
+    record.checks_out()
+    called, answered = record.responses()
+    call = record.one("response.function_call_arguments.done")
+    assert (call["response_id"], call["name"], call["arguments"]) == (called, "weather", '{"city": "Oslo"}')
+    assert record.one("conversation.item.added", call_id=call["call_id"], output=ANSWER).at > call.at
+    assert record.transcript(answered) == ANSWER
+    assert [done["status"] for done in record.all("response.done")] == ["completed"] * 2

@@ -1,12 +1,14 @@
 """LiveKit's OpenAI plugin talks to the running server as it would to OpenAI, with everything as it has it by default."""
 
-from peer_foreign import ANSWER, SPOKEN, TOOL, both, called_once, needs, one
+from peer_foreign import ANSWER, SPOKEN, TOOL, both, called_once_on_the_wire, needs, one
 from peer_record import Recorded
 
 ENVIRONMENT = "livekit"
 pytestmark = needs(ENVIRONMENT)
 record = both(ENVIRONMENT)
-tool = one(ENVIRONMENT, "tool", TOOL)
+AGENT = "livekit_agent_call.py"
+agent = one(ENVIRONMENT, "spoken", SPOKEN, AGENT)
+tool = one(ENVIRONMENT, "tool", TOOL, AGENT)
 awkward = one(ENVIRONMENT, "awkward", SPOKEN)
 
 
@@ -61,14 +63,8 @@ def test_its_context_is_in_order(record: Recorded) -> None:
 
 
 def test_a_function_is_called_once_and_its_output_answered(tool: Recorded) -> None:
-    called_once(tool)
-    tool.checks_out()
-    called, answered = tool.responses()
-    call = tool.one("response.function_call_arguments.done")
-    assert (call["response_id"], call["name"], call["arguments"]) == (called, "weather", '{"city": "Oslo"}')
-    assert tool.one("conversation.item.added", call_id=call["call_id"], output=ANSWER).at > call.at
-    assert tool.transcript(answered) == ANSWER
-    assert [done["status"] for done in tool.all("response.done")] == ["completed"] * 2
+    called_once_on_the_wire(tool)
+    assert [note["text"] for note in tool.noted("item") if note["role"] == "assistant"] == [ANSWER]
 
 
 def test_asking_and_cancelling_at_bad_moments_harms_nothing(awkward: Recorded) -> None:
@@ -83,3 +79,21 @@ def test_asking_and_cancelling_at_bad_moments_harms_nothing(awkward: Recorded) -
     assert ends == {unheard: "cancelled", given_up: "cancelled", answer: "completed"}
     assert not awkward.audio(given_up)
     assert awkward.transcript(answer) == "A short answer."
+
+
+def test_its_agent_converses(agent: Recorded) -> None:
+    agent.checks_out("response_cancel_not_active")  # it cancels twice, and knows that
+    assert agent.noted("error") == []
+    said = [(note["role"], note["text"], note["interrupted"]) for note in agent.noted("item")]
+    (_, cut, _) = said.pop(1)
+    assert "An answer that is long enough".startswith(cut.strip())
+    assert said == [
+        ("user", "Tell me a story.", False),
+        ("user", "What time is it?", False),
+        ("assistant", "A short answer.", False),
+        ("user", "What time is it now?", False),
+        ("assistant", "A short answer.", False),
+    ]
+    assert [note["interrupted"] for note in agent.noted("played")] == [True, False, False]
+    statuses = [done["status"] for done in agent.all("response.done")]
+    assert statuses == ["cancelled", "completed", "completed"]
