@@ -88,15 +88,18 @@ async def test_who_never_acknowledges_is_taken_to_have_heard_what_there_was_time
     async with house() as home:
         line = await home.script(f'slow 0.02; speak "{SPEECH}" for 20; speak "{{history}}" for 1')
         answer: str = (await line.ask())["response_id"]
-        began = trio.current_time()
+        created_at = trio.current_time()
+        await until_sound(line, answer, 80)
+        sounded_at = trio.current_time()
         await until_sound(line, answer, 8000)
-        await trio.sleep(max(0.0, began + 3 - trio.current_time()))
+        await trio.sleep(max(0.0, sounded_at + 3 - trio.current_time()))
+        least_ms = round((trio.current_time() - sounded_at) * 1000)
         await line.say("output_audio_buffer.clear")
         await line.until("output_audio_buffer.cleared")
-        elapsed_ms = round((trio.current_time() - began) * 1000)
+        most_ms = round((trio.current_time() - created_at) * 1000) + 1
         said = await history(line)
         heard = said.removeprefix("assistant: ")
-        most, least = words_heard(line, answer, elapsed_ms + 100), words_heard(line, answer, elapsed_ms - 600)
+        most, least = words_heard(line, answer, most_ms), words_heard(line, answer, least_ms)
         assert len(least) <= len(heard) <= len(most)
         assert most.startswith(heard)
 

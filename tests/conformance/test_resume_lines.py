@@ -234,7 +234,7 @@ async def activation_fails(home: House, before: Line) -> None:
 
 # --- line 10 ------------------------------------------------------------------------------------------------------
 
-GRACE_S, IDLE_S = 0.4, 0.8
+GRACE_S, IDLE_S = 0.4, 1.2
 
 
 async def test_line_10_a_seat_is_kept_for_the_grace_and_free_after_it() -> None:
