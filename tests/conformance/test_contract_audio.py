@@ -109,6 +109,24 @@ def check_tone(samples: Any, rate_hz: int) -> None:
     assert power.max() < 0.01
 
 
+async def test_a_new_output_format_is_that_of_the_next_answer() -> None:
+    async with house() as home:
+        line = await home.script('forever { slow 0.3; speak "as it was begun" for 1 }')
+        first = await line.ask()
+        await line.until(DELTA)
+        await line.say("session.update", session={"output_audio_format": "g711_alaw"})
+        updated = await line.until("session.updated")
+        assert updated["session"]["output_audio_format"] == "g711_alaw"
+        await line.until(DONE)
+        second = await line.ask()
+        await line.until(DONE)
+        formats = [
+            {(delta["format"], delta["sample_rate_hz"]) for delta in line.all(DELTA, response_id=answer["response_id"])}
+            for answer in (first, second)
+        ]
+        assert formats == [{("pcm16", 24_000)}, {("g711_alaw", 8_000)}]
+
+
 @pytest.mark.parametrize("name", ["pcm_f32le", "f32le", "audio/pcm_f32le", "opus", "mp3"])
 async def test_formats_that_no_answer_has(name: str) -> None:
     async with house(Singer()) as home:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import trio
-from wire_rig import DELTA, DONE, NATIVE, Event, Line, house, native, turns
+from wire_rig import DELTA, DONE, NATIVE, Event, Line, TurnWitness, Witness, house, native, turns
 
 QUICK_VAD = {"turn_detection": {"type": "server_vad", "silence_duration_ms": 96}}
 SLOWLY = 'forever { slow 0.5; speak "an answer that takes its time" for 2 }'
@@ -42,6 +42,36 @@ async def test_native_with_vad_speech_has_edges_and_nothing_is_committed() -> No
         assert edges == ["speech_started", "speech_stopped"] * 3
         items = {event["item_id"] for event in line.all("input_audio_buffer.speech_started")}
         assert len(items) == 1, "several pairs under the id of the turn that is not committed"
+
+
+async def test_native_with_vad_the_model_may_not_begin_while_the_user_speaks() -> None:
+    witness = Witness()
+    async with house(witness) as home:
+        line = await home.open({**QUICK_VAD, **NATIVE})
+        await line.append(0.8, loud=False)
+        await line.append(0.8)
+        await line.append(0.8, loud=False)
+        await line.append(0.8, loud=False)
+        await witness.until_units(40)
+        assert [unit.force_listen for unit in witness.units] == [False] * 10 + [True] * 20 + [False] * 10
+
+
+async def test_detection_that_is_switched_off_and_on_in_mid_speech_loses_nothing() -> None:
+    witness = TurnWitness()
+    async with house(witness) as home:
+        line = await home.open(QUICK_VAD)
+        await line.append(1)
+        await line.say("session.update", session={"turn_detection": None})
+        await speech(line, 1)
+        await line.is_well()
+        assert "input_audio_buffer.committed" not in line.kinds
+        await line.say("session.update", session=QUICK_VAD)
+        await speech(line, 1)
+        await line.until(DONE)
+        heard = [len(turn.utterance.samples()) / 16_000 for turn in witness.turns if turn.utterance is not None]
+        assert sum(heard) >= 3
+        edges = [kind.rpartition(".")[2] for kind in line.kinds if "speech_" in kind]
+        assert edges == ["speech_started", "speech_stopped"] * (len(edges) // 2)
 
 
 @pytest.mark.parametrize("create", [True, False])
