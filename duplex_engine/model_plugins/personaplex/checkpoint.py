@@ -1,0 +1,60 @@
+"""A checkpoint in memory: the language model, the codec, and the voices asked for so far.
+
+Owns loading them onto one device. Voices are loaded as plain tensors only: a file that would run code is refused.
+"""
+
+import io
+import pickle
+from pathlib import Path
+
+import torch
+
+from duplex_engine.model_plugins.contract import Progress
+from duplex_engine.model_plugins.personaplex.files import CheckpointFiles, read_voice
+from duplex_engine.model_plugins.personaplex.lm import LanguageModel, lm_weights
+from duplex_engine.model_plugins.personaplex.mimi import Mimi
+from duplex_engine.model_plugins.personaplex.prompt import Voice, voice_from_bundle
+from duplex_engine.model_plugins.personaplex.sizes import CheckpointRejected
+from duplex_engine.model_plugins.personaplex.weights import load_lm, load_mimi, read_config
+
+CODEC_SHARE = 0.05
+"""Of the progress of loading."""
+
+
+class Checkpoint:
+    """Everything that calls on one device share."""
+
+    def __init__(self, files: CheckpointFiles, model: LanguageModel, mimi: Mimi) -> None:
+        self.model = model
+        self.mimi = mimi
+        self._files = files
+        self._voices: dict[str, Voice] = {}
+
+    @classmethod
+    def load(cls, folder: Path, device: torch.device, progress: Progress) -> "Checkpoint":
+        """Read the files in `folder`. bfloat16 on an accelerator, float32 on a CPU. Raises CheckpointRejected."""
+        files = CheckpointFiles(folder)
+        config = read_config(files.config)
+        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+        codec_sizes, codec = load_mimi(
+            files.codec, config, device, lambda done: progress("the audio codec", CODEC_SHARE * done)
+        )
+        sizes, tensors = load_lm(
+            files.model,
+            config,
+            device,
+            dtype,
+            lambda done: progress("the language model", CODEC_SHARE + (1 - CODEC_SHARE) * done),
+        )
+        return cls(files, LanguageModel(sizes, lm_weights(tensors, sizes)), Mimi(codec_sizes, codec))
+
+    def voice(self, name: str) -> Voice:
+        """A voice of the archive. Raises CheckpointRejected when it is not there, or not of this checkpoint."""
+        if name not in self._voices:
+            data = read_voice(self._files.voices, name)
+            try:
+                bundle = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+                raise CheckpointRejected(f"voice {name}: not a file of plain tensors: {error}") from error
+            self._voices[name] = voice_from_bundle(name, bundle, self.model.sizes)
+        return self._voices[name]

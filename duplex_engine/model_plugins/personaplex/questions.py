@@ -1,0 +1,36 @@
+"""What the Trio side and the device side of PersonaPlex say to each other. Everything here pickles and imports no torch."""
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Opening:
+    """What a slot is let for. `persona`: text tokens. Temperatures of 0: greedy. `seed` None: a random one."""
+
+    voice: str
+    persona: tuple[int, ...]
+    text_temperature: float = 0.7
+    text_top_k: int = 25
+    audio_temperature: float = 0.8
+    audio_top_k: int = 250
+    seed: int | None = None
+
+
+@attrs.frozen
+class Hear:
+    """One frame of the user: 1,920 float32 samples at 24 kHz as bytes."""
+
+    samples: bytes
+
+
+@attrs.frozen
+class Restart:
+    """Begin the conversation anew on the same slot: voice and persona as at first, the user's sound goes on."""
+
+
+@attrs.frozen
+class Said:
+    """One frame of the agent: 1,920 samples of PCM16 at 24 kHz, and its text token."""
+
+    pcm: bytes
+    text: int
