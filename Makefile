@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
 LLM ?= default
+# Installed by itself before the rest, so that what needs torch takes this one.
+TORCH ?= 2.13.0
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -39,7 +41,8 @@ $(VENV)/.serve: $(VENV)/.python pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.python pyproject.toml
-	$(PIP) install --progress-bar on -e '.[cascade,test,lint]'
+	$(PIP) install --progress-bar on 'torch==$(TORCH)'
+	$(PIP) install --progress-bar on -e '.[cascade,personaplex,parity,test,lint]'
 	touch $@
 
 # Clients that others wrote, to test against: of one only its client files, the others in environments of their own.

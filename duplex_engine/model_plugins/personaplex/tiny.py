@@ -33,7 +33,7 @@ from duplex_engine.model_plugins.personaplex.sizes import (
     LmSizes,
     MimiSizes,
 )
-from duplex_engine.model_plugins.personaplex.weights import load_lm, load_mimi, lm_tensors, mimi_tensors, read_config
+from duplex_engine.model_plugins.personaplex.weights import lm_tensors, load_lm, load_mimi, mimi_tensors, read_config
 
 CARDS: Final = 2048
 """Codes of a codebook: as many as the published model has, because prompts name some of them."""
