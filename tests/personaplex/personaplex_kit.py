@@ -105,23 +105,23 @@ def spoken(frames: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
 def speak_alone(
     model: LanguageModel, snapshot: Snapshot, user: Tensor, sampling: Sampling = GREEDY, *, rows: int = 1, row: int = 0
 ) -> Tensor:
-    """What one call says, (frames, 9), to the user's codes (frames, 1, 8), with nobody else there."""
+    """What one call says, (frames, 9), to the user's codes (frames, 1, 8), with nobody else in a batch of `rows`."""
     calls = Calls(model, rows)
     calls.open(row, snapshot, sampling)
     said = []
     for frame in user:
-        answer = calls.step([row], frame.expand(row + 1, -1))
+        answer = calls.step([row], frame.expand(rows, -1))
         said.append((answer.codes[row], answer.text[row]))
     return spoken(said)
 
 
 def encode_alone(codec: Codec, sound: Tensor, row: int = 0) -> Tensor:
     """Codes (frames, 8) of sound (frames, 1920)."""
-    stepped = torch.arange(row + 1) == row
-    return torch.stack([codec.encode(frame.expand(row + 1, -1), stepped)[row] for frame in sound])
+    stepped = torch.arange(codec.rows) == row
+    return torch.stack([codec.encode(frame.expand(codec.rows, -1), stepped)[row] for frame in sound])
 
 
 def decode_alone(codec: Codec, codes: Tensor, row: int = 0) -> Tensor:
     """Sound (frames, 1920) of codes (frames, 8)."""
-    stepped = torch.arange(row + 1) == row
-    return torch.stack([codec.decode(frame.expand(row + 1, -1), stepped)[row] for frame in codes])
+    stepped = torch.arange(codec.rows) == row
+    return torch.stack([codec.decode(frame.expand(codec.rows, -1), stepped)[row] for frame in codes])

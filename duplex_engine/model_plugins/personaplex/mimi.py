@@ -45,6 +45,7 @@ class Codec:
 
     def __init__(self, mimi: Mimi, rows: int) -> None:
         tensors, sizes = mimi.tensors, mimi.sizes
+        self.rows = rows
         self._encoder = Chain(
             [
                 *_seanet_encoder(tensors, rows),
