@@ -1,5 +1,6 @@
 """What tests of PersonaPlex share: a loaded tiny checkpoint, random input, and one call that runs alone."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from duplex_engine.model_plugins.personaplex.calls import Calls
 from duplex_engine.model_plugins.personaplex.checkpoint import Checkpoint
-from duplex_engine.model_plugins.personaplex.files import CheckpointFiles
+from duplex_engine.model_plugins.personaplex.files import CheckpointFiles, read_voice
 from duplex_engine.model_plugins.personaplex.lm import LanguageModel, lm_weights
 from duplex_engine.model_plugins.personaplex.mimi import Codec
 from duplex_engine.model_plugins.personaplex.prompt import Voice, prompt_rows, wrap_persona
@@ -61,6 +62,11 @@ class Tiny:
     def codec_file(self) -> dict[str, Tensor]:
         """The tensors of the codec as they are in the file."""
         return load_file(self.files.codec)
+
+    def bundle(self, voice: str) -> dict[str, Tensor]:
+        """What a voice's file holds."""
+        found: dict[str, Tensor] = torch.load(io.BytesIO(read_voice(self.files.voices, voice)), weights_only=True)
+        return found
 
     def as_bfloat16(self) -> "Tiny":
         """The same weights as an accelerator would hold them."""
