@@ -201,34 +201,6 @@ def lm_weights(tensors: Mapping[str, Tensor], sizes: LmSizes) -> LmWeights:
 
     Of the depformer's inner steps only the first `CODEBOOKS` are there.
     """
-    per_step = range(CODEBOOKS)
-
-    def fused(name: str, parts: int) -> Tensor:
-        return tensors[name].view(CODEBOOKS, parts * sizes.depth_dim, -1)
-
-    def stacked(pattern: str) -> Tensor:
-        return torch.stack([tensors[pattern.format(k)] for k in per_step])
-
-    def block(prefix: str) -> Block:
-        return Block(
-            norm1=tensors[f"{prefix}.norm1.alpha"].flatten(),
-            qkv=tensors[f"{prefix}.self_attn.in_proj_weight"],
-            out=tensors[f"{prefix}.self_attn.out_proj.weight"],
-            norm2=tensors[f"{prefix}.norm2.alpha"].flatten(),
-            gate=tensors[f"{prefix}.gating.linear_in.weight"],
-            down=tensors[f"{prefix}.gating.linear_out.weight"],
-        )
-
-    def depth_block(prefix: str) -> Block:
-        return Block(
-            norm1=tensors[f"{prefix}.norm1.alpha"].flatten(),
-            qkv=fused(f"{prefix}.self_attn.in_proj_weight", 3),
-            out=fused(f"{prefix}.self_attn.out_proj.weight", 1),
-            norm2=tensors[f"{prefix}.norm2.alpha"].flatten(),
-            gate=stacked(f"{prefix}.gating.{{}}.linear_in.weight"),
-            down=stacked(f"{prefix}.gating.{{}}.linear_out.weight"),
-        )
-
     tables = [tensors["text_emb.weight"], *(tensors[f"emb.{c}.weight"] for c in range(ROWS - 1))]
     starts = [0]
     for table in tables[:-1]:
@@ -236,14 +208,45 @@ def lm_weights(tensors: Mapping[str, Tensor], sizes: LmSizes) -> LmWeights:
     return LmWeights(
         table=torch.cat([*tables, torch.zeros_like(tables[0][:1])]),
         offsets=torch.tensor(starts, device=tables[0].device),
-        blocks=tuple(block(f"transformer.layers.{number}") for number in range(sizes.layers)),
+        blocks=tuple(_block(tensors, f"transformer.layers.{number}") for number in range(sizes.layers)),
         out_norm=tensors["out_norm.alpha"].flatten(),
         text_head=tensors["text_linear.weight"],
-        depth_in=torch.cat([tensors[f"depformer_in.{k}.weight"] for k in per_step]),
+        depth_in=torch.cat([tensors[f"depformer_in.{k}.weight"] for k in range(CODEBOOKS)]),
         depth_tables=(
             tensors["depformer_text_emb.weight"],
             *(tensors[f"depformer_emb.{k}.weight"] for k in range(CODEBOOKS - 1)),
         ),
-        depth_blocks=tuple(depth_block(f"depformer.layers.{number}") for number in range(sizes.depth_layers)),
-        depth_heads=stacked("linears.{}.weight"),
+        depth_blocks=tuple(_depth_block(tensors, f"depformer.layers.{n}") for n in range(sizes.depth_layers)),
+        depth_heads=_stacked(tensors, "linears.{}.weight"),
     )
+
+
+def _block(tensors: Mapping[str, Tensor], prefix: str) -> Block:
+    return Block(
+        norm1=tensors[f"{prefix}.norm1.alpha"].flatten(),
+        qkv=tensors[f"{prefix}.self_attn.in_proj_weight"],
+        out=tensors[f"{prefix}.self_attn.out_proj.weight"],
+        norm2=tensors[f"{prefix}.norm2.alpha"].flatten(),
+        gate=tensors[f"{prefix}.gating.linear_in.weight"],
+        down=tensors[f"{prefix}.gating.linear_out.weight"],
+    )
+
+
+def _depth_block(tensors: Mapping[str, Tensor], prefix: str) -> Block:
+    """Attention comes fused, the weights of one inner step below those of the one before; gating comes apart."""
+    return Block(
+        norm1=tensors[f"{prefix}.norm1.alpha"].flatten(),
+        qkv=_unfused(tensors[f"{prefix}.self_attn.in_proj_weight"]),
+        out=_unfused(tensors[f"{prefix}.self_attn.out_proj.weight"]),
+        norm2=tensors[f"{prefix}.norm2.alpha"].flatten(),
+        gate=_stacked(tensors, f"{prefix}.gating.{{}}.linear_in.weight"),
+        down=_stacked(tensors, f"{prefix}.gating.{{}}.linear_out.weight"),
+    )
+
+
+def _unfused(weight: Tensor) -> Tensor:
+    return weight.view(CODEBOOKS, -1, weight.shape[1])
+
+
+def _stacked(tensors: Mapping[str, Tensor], pattern: str) -> Tensor:
+    return torch.stack([tensors[pattern.format(k)] for k in range(CODEBOOKS)])

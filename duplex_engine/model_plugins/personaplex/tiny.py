@@ -98,7 +98,17 @@ def make_tiny(
         depth_steps=steps,
         context=context,
     )
-    codec = MimiSizes(
+    codec = _codec_sizes(mimi_context)
+    files.config.write_text(json.dumps(_config(sizes, codec), indent=2) + "\n")
+    save_file({name: _lm_tensor(name, what.shape, seed) for name, what in lm_tensors(sizes).items()}, files.model)
+    save_file({name: _mimi_tensor(name, what.shape, seed) for name, what in mimi_tensors(codec).items()}, files.codec)
+    files.text.write_bytes(_text_model(pieces))
+    files.voices.write_bytes(_archive(_voices(files)))
+    return files
+
+
+def _codec_sizes(context: int) -> MimiSizes:
+    return MimiSizes(
         dim=32,
         filters=2,
         layers=1,
@@ -107,20 +117,18 @@ def make_tiny(
         codebook_dim=8,
         codebooks=CODEBOOKS,
         cards=CARDS,
-        context=mimi_context,
+        context=context,
     )
-    config = {
-        "num_heads": heads,
-        "depformer_num_heads": depth_heads,
-        "context": context,
-        "mimi": {"num_heads": codec.heads, "context": mimi_context},
+
+
+def _config(sizes: LmSizes, codec: MimiSizes) -> Mapping[str, object]:
+    """What shapes cannot tell."""
+    return {
+        "num_heads": sizes.heads,
+        "depformer_num_heads": sizes.depth_heads,
+        "context": sizes.context,
+        "mimi": {"num_heads": codec.heads, "context": codec.context},
     }
-    files.config.write_text(json.dumps(config, indent=2) + "\n")
-    save_file({name: _lm_tensor(name, what.shape, seed) for name, what in lm_tensors(sizes).items()}, files.model)
-    save_file({name: _mimi_tensor(name, what.shape, seed) for name, what in mimi_tensors(codec).items()}, files.codec)
-    files.text.write_bytes(_text_model(pieces))
-    files.voices.write_bytes(_archive(_voices(files)))
-    return files
 
 
 def _hidden(dim: int) -> int:
