@@ -31,10 +31,24 @@ class Outlet:
     ) -> None:
         journal = Journal(limits, session_id=session_id, now=trio.current_time, resumable=resumable, numbered=numbered)
         self.feed = JournalFeed(journal)
-        self.attachments = AttachmentPoint(journal, presence_changed, resumable=resumable)
+        self.attachments = AttachmentPoint(journal, self._presence_changed, resumable=resumable)
+        self._tell_presence = presence_changed
+        self._progress = trio.lowlevel.ParkingLot()
         self._session_id = session_id
         self._limits = limits
         self._observe = observe
+
+    def _presence_changed(self) -> None:
+        self._progress.unpark_all()
+        self._tell_presence()
+
+    async def caught_up(self) -> None:
+        """Wait while the guest has half of what it may fall behind still to read; at once when it has not."""
+        while (guest := self.attachments.current) is not None:
+            waiting_bytes, waiting_events = guest.cursor.behind
+            if 2 * waiting_bytes < self._limits.output_bytes and 2 * waiting_events < self._limits.output_events:
+                return
+            await self._progress.park()
 
     def say(self, event: ServerEvent) -> bool:
         """Say an event. False: the guest has fallen too far behind."""
@@ -79,6 +93,7 @@ class Outlet:
     def wrote(self, guest: Attachment) -> None:
         """A guest's writer has finished a batch."""
         guest.writing = False
+        self._progress.unpark_all()
         if guest.interrupted_at is not None:
             self._observe(InterruptionSettled(self._session_id, trio.current_time() - guest.interrupted_at))
             guest.interrupted_at = None

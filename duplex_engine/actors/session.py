@@ -60,8 +60,10 @@ from duplex_engine.protocol.commands import (
     CommitAudio,
     CreateItem,
     DeleteItem,
+    Heartbeat,
     RetrieveItem,
     TruncateItem,
+    UpdateSession,
 )
 from duplex_engine.protocol.errors import ends_session
 from duplex_engine.protocol.events import ServerEvent, SessionLagging
@@ -69,6 +71,9 @@ from duplex_engine.protocol.session_config import SessionConfig
 
 NO_ACTIVITY = (AcknowledgeEvents, CommitAudio, CreateItem, DeleteItem, RetrieveItem, TruncateItem)
 """Commands that do not renew the idle lease (2.10)."""
+
+ANSWERED_AT_ONCE = (CreateItem, DeleteItem, RetrieveItem, TruncateItem, Heartbeat, UpdateSession)
+"""Commands that are answered with events and stop nothing: many in one write must not outrun their own client."""
 
 log = structlog.get_logger()
 
@@ -219,6 +224,8 @@ class Session:
     async def _obey_commands(self) -> None:
         while True:
             command = await self._mailbox.take()
+            if isinstance(command, ANSWERED_AT_ONCE):
+                await self.outlet.caught_up()
             await trio.lowlevel.checkpoint_if_cancelled()  # a command in hand does not hear that the session has ended
             for effect in self._obey(command):
                 await self._perform(effect)

@@ -273,6 +273,42 @@ async def test_a_recording_sent_in_one_burst_of_small_pieces_is_heard_whole(size
         assert heard == sound
 
 
+def item(size: int) -> dict[str, Any]:
+    """A `conversation.item.create` with so many characters."""
+    content = [{"type": "input_text", "text": "x" * size}]
+    return {"type": "conversation.item.create", "item": {"role": "user", "content": content}}
+
+
+BURSTS: dict[str, tuple[list[dict[str, Any]], str, int]] = {
+    "a long history": ([item(500)] * 250, "conversation.item.done", 250),
+    "long items": ([item(100_000)] * 30, "conversation.item.done", 30),
+    "heartbeats": ([{"type": "session.heartbeat"}] * 3000, "session.heartbeat_ack", 3001),
+}
+
+
+@pytest.mark.parametrize("burst", BURSTS)
+async def test_a_client_is_not_taken_for_a_slow_reader_of_the_answers_to_its_own_burst(burst: str) -> None:
+    commands, kind, count = BURSTS[burst]
+    async with house() as home:
+        line = await home.open()
+        await line.say_together(*commands)
+        await line.say("session.heartbeat")
+        await eventually(lambda: len(line.all(kind)) == count)
+        await eventually(lambda: "session.heartbeat_ack" in line.kinds)
+        assert not line.all("error")
+        await line.ask()
+        await line.until(DONE)
+
+
+async def test_a_client_that_reads_none_of_the_answers_to_its_burst_is_dropped() -> None:
+    async with house(write_deadline_s=0.5) as home:
+        line = await home.dial_deaf()
+        await line.say("session.update", session={})
+        await line.say_together(*[item(100_000)] * 100)
+        await home.until_seats(1)
+        await home.until_seats(0, within_s=5)
+
+
 async def test_acknowledgements_of_a_long_replay_may_come_all_at_once() -> None:
     async with house() as home:
         line = await home.open()

@@ -1,6 +1,5 @@
 """Conformance checklist, line 24: a client that does not read takes a bounded part of the server's memory, then leaves."""
 
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import attrs
 import pytest
 import trio
 from server_rig import Talker
-from wire_rig import DELTA, DONE, STRICT, House, Line, eventually, house, numbers
+from wire_rig import DELTA, DONE, House, Line, eventually, house, numbers
 
 from duplex_engine.config import SessionLimits
 from duplex_engine.conversation.effects import Turn
@@ -37,10 +36,7 @@ class Flood(Talker):
 
 async def deaf_caller(home: House) -> Line:
     """A caller with an answer on its way, who takes nothing from its socket any more."""
-    stream = await trio.open_tcp_stream("127.0.0.1", home.port)
-    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-    line = Line(stream)
-    await line.upgrade(STRICT)
+    line = await home.dial_deaf()
     await line.say("session.update", session={})
     await line.append(1)
     await line.commit()

@@ -195,6 +195,14 @@ class House:
         self.read_by(line)
         return line
 
+    async def dial_deaf(self) -> Line:
+        """A connection behind its upgrade whose client reads no more, and whose buffer is small."""
+        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        line = Line(stream)
+        await line.upgrade(STRICT)
+        return line
+
     def read_by(self, line: Line) -> None:
         """From now on this caller reads."""
         self._nursery.start_soon(line.listen)
