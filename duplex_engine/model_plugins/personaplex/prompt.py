@@ -1,7 +1,7 @@
 """What a call begins with: voice, pause, persona, pause, as rows of tokens (the recipe of the published model).
 
-Owns the fixed codes, the wrapping of the persona, and the arrangement of rows with their delays. Touches no model: the
-rows become a snapshot in `snapshot.py`.
+Owns the fixed codes and the arrangement of rows with their delays. Touches no model: the rows become a snapshot in
+`snapshot.py`; the persona's tokens come from `text.py`.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS, ROWS, CheckpointRejected, LmSizes
+from duplex_engine.model_plugins.personaplex.text import PAD
 
 SILENCE: Final = (948, 243, 1178, 546, 1736, 1030, 1978, 2008)
 """Codes of a silent frame: what the agent is heard saying while the persona is read."""
 SINE: Final = (430, 1268, 381, 1611, 1095, 1495, 56, 472)
 """Codes of a 440 Hz tone: what the user is heard saying before the call."""
-PAD: Final = 3
 SPACER_FRAMES: Final = 6
-TAG: Final = "<system>"
 RING: Final = 4
 """Columns of a voice's token ring: the largest delay and three."""
 
@@ -81,14 +80,6 @@ def _check_tokens(voice: Voice, sizes: LmSizes) -> None:
     ):
         if bool(((tokens[rows] < -1) | (tokens[rows] > cards[rows])).any()):
             raise CheckpointRejected(f"voice {voice.name}: the {what} hold tokens outside the model's vocabulary")
-
-
-def wrap_persona(text: str) -> str:
-    """The persona between its tags, as the model was trained to read it; an empty one stays empty."""
-    text = text.strip()
-    if not text or (text.startswith(TAG) and text.endswith(TAG) and len(text) >= 2 * len(TAG)):
-        return text
-    return f"{TAG} {text} {TAG}"
 
 
 @attrs.frozen(kw_only=True)
