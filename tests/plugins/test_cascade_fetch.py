@@ -15,7 +15,7 @@ import pytest
 from duplex_engine.model_plugins.cascade import fetch, models
 from duplex_engine.model_plugins.cascade.__main__ import main
 from duplex_engine.model_plugins.cascade.lock import HubSource, LockedFile, LockedModel, PackageSource, Part
-from duplex_engine.model_plugins.cascade.progress import Bar
+from duplex_engine.model_plugins.shared.progress import Bar
 
 CONTENT = bytes(range(256)) * 500
 HUB = HubSource("someone/something", "weights.bin")

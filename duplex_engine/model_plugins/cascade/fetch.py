@@ -44,7 +44,7 @@ from duplex_engine.model_plugins.cascade.models import (
     models_in_use,
     sha256_of,
 )
-from duplex_engine.model_plugins.cascade.progress import MEBIBYTE, Bar
+from duplex_engine.model_plugins.shared.progress import MEBIBYTE, Bar
 
 HUB_VARIABLE: Final = "HF_ENDPOINT"
 DEFAULT_HUB: Final = "https://huggingface.co"

@@ -14,7 +14,7 @@ from duplex_engine.model_plugins.personaplex.files import CheckpointFiles, read_
 from duplex_engine.model_plugins.personaplex.lm import LanguageModel, lm_weights
 from duplex_engine.model_plugins.personaplex.mimi import Mimi
 from duplex_engine.model_plugins.personaplex.prompt import Voice, voice_from_bundle
-from duplex_engine.model_plugins.personaplex.sizes import CheckpointRejected
+from duplex_engine.model_plugins.personaplex.sizes import CheckpointRejected, LmSizes
 from duplex_engine.model_plugins.personaplex.weights import load_lm, load_mimi, read_config
 
 CODEC_SHARE = 0.05
@@ -51,10 +51,15 @@ class Checkpoint:
     def voice(self, name: str) -> Voice:
         """A voice of the archive. Raises CheckpointRejected when it is not there, or not of this checkpoint."""
         if name not in self._voices:
-            data = read_voice(self._files.voices, name)
-            try:
-                bundle = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-            except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-                raise CheckpointRejected(f"voice {name}: not a file of plain tensors: {error}") from error
-            self._voices[name] = voice_from_bundle(name, bundle, self.model.sizes)
+            self._voices[name] = load_voice(self._files.voices, name, self.model.sizes)
         return self._voices[name]
+
+
+def load_voice(archive: Path, name: str, sizes: LmSizes) -> Voice:
+    """A voice of the archive, as plain tensors: a file that would run code is refused. Raises CheckpointRejected."""
+    data = read_voice(archive, name)
+    try:
+        bundle = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise CheckpointRejected(f"voice {name}: not a file of plain tensors: {error}") from error
+    return voice_from_bundle(name, bundle, sizes)

@@ -4,6 +4,7 @@ Owns the names, and what to say when a file is missing or a hub refuses. Reads n
 """
 
 import tarfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -20,6 +21,7 @@ CODEC: Final = "tokenizer-e351c8d8-checkpoint125.safetensors"
 TEXT: Final = "tokenizer_spm_32k_3.model"
 VOICES: Final = "voices.tgz"
 NEEDED: Final = (CONFIG, MODEL, CODEC, TEXT, VOICES)
+UNREADABLE: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
 VOICE_BYTES: Final = 64 * 1024 * 1024
 """More than any voice needs."""
 
@@ -83,7 +85,7 @@ def voice_names(archive: Path) -> Sequence[str]:
     try:
         with tarfile.open(archive) as tar:
             paths = [PurePosixPath(member.name) for member in tar if member.isfile()]
-    except (tarfile.TarError, OSError) as error:
+    except UNREADABLE as error:
         raise CheckpointRejected(f"{archive}: not a readable archive: {error}") from error
     names = sorted(path.stem for path in paths if path.suffix == ".pt" and path.parent.name == "voices")
     if not names:
@@ -102,6 +104,6 @@ def read_voice(archive: Path, name: str) -> bytes:
                     if file is None or member.size > VOICE_BYTES:
                         break
                     return file.read()
-    except (tarfile.TarError, OSError) as error:
+    except UNREADABLE as error:
         raise CheckpointRejected(f"{archive}: not a readable archive: {error}") from error
     raise CheckpointRejected(f"{archive}: there is no usable voices/{name}.pt in it")

@@ -80,6 +80,11 @@ class MimiSizes:
     cards: int
     context: int
 
+    @property
+    def bytes_per_call(self) -> int:
+        """Bytes of keys and values of one call, in both transformers, in float32."""
+        return 2 * self.layers * 2 * (self.context + 1) * self.dim * 4
+
 
 def lm_sizes(shapes: Shapes, config: Mapping[str, Any]) -> LmSizes:
     """Sizes of the language model. Raises CheckpointRejected naming the tensor that is missing or does not fit."""

@@ -4,6 +4,7 @@ Owns the names in the published files and the check against them. Computes nothi
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,27 @@ def load_mimi(
         sizes = mimi_sizes(file.shapes, config)
         tensors = file.load(mimi_tensors(sizes), device, torch.float32, progress)
     return sizes, tensors
+
+
+def check_lm(path: Path, config: Mapping[str, Any]) -> LmSizes:
+    """Sizes of the language model, every tensor's name and shape looked at and none loaded. Raises CheckpointRejected."""
+    with _opened(path) as file:
+        sizes = lm_sizes(file.shapes, config)
+        file.check(lm_tensors(sizes))
+    return sizes
+
+
+def check_mimi(path: Path, config: Mapping[str, Any]) -> MimiSizes:
+    """The same for the codec."""
+    with _opened(path) as file:
+        sizes = mimi_sizes(file.shapes, config)
+        file.check(mimi_tensors(sizes))
+    return sizes
+
+
+def used_numbers(wanted: Mapping[str, Wanted]) -> int:
+    """How many numbers of a file are loaded."""
+    return sum(math.prod(what.shape if what.rows is None else (what.rows, *what.shape[1:])) for what in wanted.values())
 
 
 def lm_tensors(sizes: LmSizes) -> dict[str, Wanted]:
@@ -213,8 +235,8 @@ class _File:
     def load(
         self, wanted: Mapping[str, Wanted], device: torch.device, dtype: torch.dtype, progress: Fraction
     ) -> dict[str, Tensor]:
-        """All used tensors. Raises CheckpointRejected for a missing, an unknown and a misshapen one."""
-        self._check(wanted)
+        """All used tensors. Raises CheckpointRejected as `check` does."""
+        self.check(wanted)
         tensors: dict[str, Tensor] = {}
         for number, (name, what) in enumerate(wanted.items()):
             if what.rows != 0:
@@ -224,7 +246,8 @@ class _File:
             progress((number + 1) / len(wanted))
         return tensors
 
-    def _check(self, wanted: Mapping[str, Wanted]) -> None:
+    def check(self, wanted: Mapping[str, Wanted]) -> None:
+        """Raises CheckpointRejected for a missing, an unknown and a misshapen tensor."""
         missing, unknown = wanted.keys() - self.shapes.keys(), self.shapes.keys() - wanted.keys()
         for problem, names in (("is missing", missing), ("is not part of this model", unknown)):
             if names:
