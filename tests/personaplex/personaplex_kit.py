@@ -16,10 +16,11 @@ from duplex_engine.model_plugins.personaplex.checkpoint import Checkpoint
 from duplex_engine.model_plugins.personaplex.files import CheckpointFiles, read_voice
 from duplex_engine.model_plugins.personaplex.lm import LanguageModel, lm_weights
 from duplex_engine.model_plugins.personaplex.mimi import Codec
-from duplex_engine.model_plugins.personaplex.prompt import Voice, prompt_rows, wrap_persona
+from duplex_engine.model_plugins.personaplex.prompt import Voice, prompt_rows
 from duplex_engine.model_plugins.personaplex.sampling import Sampling
 from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS, FRAME_SAMPLES, RATE_HZ
 from duplex_engine.model_plugins.personaplex.snapshot import Reading, Snapshot
+from duplex_engine.model_plugins.personaplex.text import wrap_persona
 from duplex_engine.model_plugins.personaplex.tiny import CARDS, make_tiny
 from duplex_engine.model_plugins.personaplex.weights import load_lm, read_config
 

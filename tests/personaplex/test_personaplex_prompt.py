@@ -14,7 +14,6 @@ from duplex_engine.model_plugins.personaplex.prompt import (
     Voice,
     voice_from_bundle,
     voice_rows,
-    wrap_persona,
 )
 from duplex_engine.model_plugins.personaplex.sampling import Sampling
 from duplex_engine.model_plugins.personaplex.snapshot import Snapshots
@@ -116,14 +115,6 @@ def test_a_checkpoint_without_unheard_steps_says_the_same(tiny: Tiny, eight_step
     for sampling in (GREEDY, Sampling(seed=4)):
         ours = speak_alone(tiny.model, tiny.snapshot(), user, sampling)
         assert torch.equal(speak_alone(eight_steps.model, eight_steps.snapshot(), user, sampling), ours)
-
-
-def test_a_persona_is_wrapped_once() -> None:
-    assert wrap_persona("  Ann. ") == "<system> Ann. <system>"
-    assert wrap_persona("<system> Ann. <system>") == "<system> Ann. <system>"
-    assert wrap_persona("<system> Ann.") == "<system> <system> Ann. <system>"
-    assert wrap_persona("<system>") == "<system> <system> <system>"
-    assert wrap_persona(" \n") == ""
 
 
 def test_snapshots_make_room_for_newer_ones_but_keep_what_is_pinned(tiny: Tiny) -> None:
