@@ -72,7 +72,7 @@ class Calls:
         stepped = torch.zeros(count, dtype=torch.bool)
         stepped[list(rows)] = True
         stepped = stepped.to(user.device)
-        noise = self._draws.next_frame(list(rows))
+        noise = self._draws.next_frame(rows)
         agent, text = self._agent[:count], self._text[:count]
         tokens = torch.cat([text.unsqueeze(1), agent, user[:, :1], self._user[:count, 1:]], dim=1)
         hidden = self._model.step(self._model.embed(tokens), self._position[:count], self._cache, self._visible(count))

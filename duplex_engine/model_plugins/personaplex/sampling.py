@@ -3,11 +3,15 @@
 Owns the draw. A call's stream depends on its seed and on how many frames it has had, never on who else is in the batch, so
 a seed reproduces a call.
 
-The draw is an exponential race over the k largest softmax values, not renormalised: the index with the largest
-probability / noise wins, with noise exponential of rate 1. That is a multinomial draw without a cumulative sum.
+The draw is a race among the k likeliest tokens: the one with the largest logit / temperature + Gumbel noise wins. That is a
+multinomial draw from their softmax without computing it. Noise belongs to ranks, not to tokens, so that it is as much as
+the largest k for any vocabulary.
 """
 
+from collections.abc import Sequence
+
 import attrs
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,11 +38,11 @@ class Draws:
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self._generators = [torch.Generator() for _ in range(rows)]
-        self._noise = torch.ones(rows, DRAWS, MAX_TOP_K)
-        self._device = device
-        self._temperature = torch.zeros(2, rows, 1, device=device)
-        self._top_k = torch.ones(2, rows, 1, dtype=torch.int64, device=device)
         self._greedy = [True] * rows
+        self._uniform = torch.full((rows, DRAWS, MAX_TOP_K), 0.5)
+        self._beyond = torch.zeros(rows, DRAWS, MAX_TOP_K, device=device)
+        self._scale = torch.ones(2, rows, 1, device=device)
+        self._device = device
 
     def begin(self, row: int, sampling: Sampling) -> None:
         """A new call on this row."""
@@ -47,24 +51,44 @@ class Draws:
             generator.seed()
         else:
             generator.manual_seed(sampling.seed)
-        self._temperature[:, row, 0] = torch.tensor([sampling.text_temperature, sampling.audio_temperature])
-        self._top_k[:, row, 0] = torch.tensor([sampling.text_top_k, sampling.audio_top_k])
+        kinds = (
+            (0, slice(0, 1), sampling.text_temperature, sampling.text_top_k),
+            (1, slice(1, DRAWS), sampling.audio_temperature, sampling.audio_top_k),
+        )
+        for kind, draws, temperature, top_k in kinds:
+            self._scale[kind, row] = 1 / temperature if temperature > 0 else 1.0
+            self._beyond[row, draws] = 0
+            self._beyond[row, draws, top_k if temperature > 0 else 1 :] = -torch.inf
         self._greedy[row] = sampling.text_temperature <= 0 and sampling.audio_temperature <= 0
 
-    def next_frame(self, rows: list[int]) -> Tensor:
-        """Noise for one more frame of these rows: (all rows, DRAWS, MAX_TOP_K) on the device; other rows keep their place."""
+    def next_frame(self, rows: Sequence[int]) -> Tensor:
+        """What each rank starts with in the races of one more frame: (all rows, DRAWS, MAX_TOP_K) on the device.
+
+        Only the streams of `rows` advance.
+        """
         for row in rows:
             if not self._greedy[row]:
-                self._noise[row].exponential_(generator=self._generators[row])
-        return self._noise.to(self._device, non_blocking=True)
+                self._uniform[row].uniform_(generator=self._generators[row])
+        uniform = self._uniform.to(self._device, non_blocking=True)
+        return self._beyond - uniform.log().neg_().log_()
 
-    def draw(self, logits: Tensor, noise: Tensor, *, text: bool, first: int = 0) -> Tensor:
-        """One token for each of R rows from `first` on: logits (R, cards) float32, noise (R, MAX_TOP_K). Returns (R,) int64."""
-        kind, rows = 0 if text else 1, slice(first, first + logits.shape[0])
+    def draw(self, logits: Tensor, start: Tensor, *, text: bool, first: int = 0) -> Tensor:
+        """One token for each of R rows from `first` on: logits (R, cards) float32, start (R, MAX_TOP_K). Returns (R,) int64."""
         count = min(MAX_TOP_K, logits.shape[1])
-        values, indices = logits.topk(count, dim=-1)
-        temperature, top_k = self._temperature[kind, rows], self._top_k[kind, rows]
-        beyond = torch.arange(count, device=logits.device) >= top_k
-        race = (values / temperature.clamp(min=1e-6) - noise[:, :count].log()).masked_fill(beyond, -torch.inf)
-        chosen = torch.where(temperature > 0, race.argmax(dim=-1, keepdim=True), 0)
-        return indices.gather(-1, chosen).squeeze(-1)
+        scale = self._scale[0 if text else 1, first : first + logits.shape[0]]
+        if logits.device.type == "cpu":
+            return _drawn_by_value(logits, scale, start[:, :count])
+        values, tokens = logits.topk(count, dim=-1)
+        winner = (values * scale + start[:, :count]).argmax(dim=-1, keepdim=True)
+        return tokens.gather(-1, winner).squeeze(-1)
+
+
+def _drawn_by_value(logits: Tensor, scale: Tensor, start: Tensor) -> Tensor:
+    """The same on a CPU, where sorting whole rows without their indices is several times faster than finding the largest.
+
+    Of tokens with the very same logit the first is meant.
+    """
+    ascending = torch.from_numpy(np.sort(logits.numpy(), axis=-1))
+    values = ascending[:, -start.shape[1] :].flip(-1)
+    winner = (values * scale + start).argmax(dim=-1, keepdim=True)
+    return (logits == values.gather(-1, winner)).view(torch.uint8).argmax(dim=-1)
