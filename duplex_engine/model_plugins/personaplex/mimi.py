@@ -97,12 +97,14 @@ class Quantizer:
                 for n in names
             ]
         )
+        self._half_squares = -0.5 * self._books.square().sum(dim=-1)
 
     def encode(self, latent: Tensor) -> Tensor:
         """Codes (R, books) of the nearest codewords of `latent` (R, D)."""
         left, codes = F.linear(latent, self._into), []
-        for book in self._books:
-            code = torch.cdist(left.unsqueeze(0), book.unsqueeze(0))[0].argmin(dim=-1)
+        for book, half_squares in zip(self._books, self._half_squares, strict=True):
+            # |left - word|^2 is smallest where left * word - |word|^2 / 2 is largest.
+            code = F.linear(left, book, half_squares).argmax(dim=-1)
             left = left - F.embedding(code, book)
             codes.append(code)
         return torch.stack(codes, dim=1)
