@@ -17,15 +17,15 @@ class Opening:
 
 
 @attrs.frozen
+class Begin:
+    """Answered, with nothing, once the prompt has been read and the call can be stepped."""
+
+
+@attrs.frozen
 class Hear:
     """One frame of the user: 1,920 float32 samples at 24 kHz as bytes."""
 
     samples: bytes
-
-
-@attrs.frozen
-class Restart:
-    """Begin the conversation anew on the same slot: voice and persona as at first, the user's sound goes on."""
 
 
 @attrs.frozen

@@ -19,7 +19,7 @@ from duplex_engine.model_plugins.personaplex.calls import Calls
 from duplex_engine.model_plugins.personaplex.checkpoint import Checkpoint
 from duplex_engine.model_plugins.personaplex.mimi import Codec
 from duplex_engine.model_plugins.personaplex.prompt import prompt_rows
-from duplex_engine.model_plugins.personaplex.questions import Hear, Opening, Restart, Said
+from duplex_engine.model_plugins.personaplex.questions import Begin, Hear, Opening, Said
 from duplex_engine.model_plugins.personaplex.sampling import Sampling
 from duplex_engine.model_plugins.personaplex.sizes import FRAME_SAMPLES, CheckpointRejected
 from duplex_engine.model_plugins.personaplex.snapshot import Reading, Snapshot, Snapshots
@@ -156,20 +156,11 @@ class PersonaPlexStepper:
                     case Hear(samples=samples):
                         self._sound[slot] = np.frombuffer(samples, np.float32)
                         due[slot] = ticket
-                    case Restart():
-                        self._restart(slot, let)
+                    case Begin():
                         results.append(Result(ticket, Value(None)))
                     case _:
                         results.append(Result(ticket, Error(TypeError(f"not a question: {question!r}"))))
         return due
-
-    def _restart(self, slot: int, let: Slot) -> None:
-        # The user's sound is continuous, so the encoder goes on; what the agent says begins with silence.
-        self._codec.reset_decoder(slot)
-        let.ready = False
-        snapshot = self._snapshots.get(_prompt_of(let.opening))
-        if snapshot is not None:
-            self._open(slot, let, snapshot)
 
     def _frame(self, due: Mapping[int, int]) -> list[Result]:
         rows = sorted(due)
