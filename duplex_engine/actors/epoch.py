@@ -195,6 +195,7 @@ class Epoch:
             video_frames=intake.video_frames,
             force_listen=intake.force_listen,
             function_outputs=self._take_outputs(),
+            behind=intake.pending_samples // intake.unit_samples,
         )
 
     def _take_outputs(self) -> Sequence[FunctionOutput]:
@@ -207,7 +208,7 @@ class Epoch:
     def _silence_due(self) -> float:
         if math.isinf(self._cadence.due):
             self._cadence.anchor(trio.current_time())
-        return self._cadence.due
+        return self._cadence.due if self._silent_units else self._cadence.due + self._floor.late_s
 
     def _silence(self) -> AudioUnit:
         limits = self._floor.limits
@@ -275,10 +276,6 @@ class Epoch:
         await self._check()
         self._floor.learn(UserHeard(text, turn, final))
         await trio.lowlevel.cancel_shielded_checkpoint()
-
-    def pad_input(self, samples: int) -> None:
-        """Put so many samples of silence behind the input so far: later units begin that much earlier."""
-        self._floor.intake.push(np.zeros(samples, np.float32))
 
     async def _check(self) -> None:
         await trio.lowlevel.checkpoint_if_cancelled()

@@ -37,6 +37,10 @@ class Floor(Protocol):
         """How far audio may run ahead of its due time."""
 
     @property
+    def late_s(self) -> float:
+        """How late a unit may come before silence is heard in its place."""
+
+    @property
     def endless(self) -> bool:
         """Whether an answer may last for ever."""
 
@@ -59,6 +63,7 @@ class MuteFloor:
     native: bool
     hears_units: bool = False
     lead_s: float | None = None
+    late_s: float = 0.0
     endless: bool = False
     on_unit: Callable[[], object] = lambda: None
     outputs: list[FunctionOutput] = attrs.Factory(list)

@@ -345,6 +345,11 @@ class Session:
         return self._plan.lead_s
 
     @property
+    def late_s(self) -> float:
+        """How late a unit may come before silence is heard in its place."""
+        return self._plan.late_s
+
+    @property
     def endless(self) -> bool:
         """Whether an answer may last for ever."""
         return self._plan.endless

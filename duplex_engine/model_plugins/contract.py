@@ -122,7 +122,8 @@ class AudioUnit:
     """Exactly one unit of input. `samples`: float32 mono (UnitFormat.samples,) at the model's rate.
 
     `silent`: continuation, no real input was there. `last`: the engine's bound on silence is reached, yield the turn.
-    `function_outputs`: what calls of the model came to since the unit before.
+    `function_outputs`: what calls of the model came to since the unit before. `behind`: complete units that wait behind
+    this one.
     """
 
     samples: Samples
@@ -131,6 +132,7 @@ class AudioUnit:
     silent: bool = False
     last: bool = False
     function_outputs: Sequence[FunctionOutput] = ()
+    behind: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -236,9 +238,6 @@ class Epoch(Protocol):
     async def heard(self, text: str, *, turn: Turn | None = None, final: bool = True) -> None:
         """Words recognised in a user turn (None: the newest)."""
 
-    def pad_input(self, samples: int) -> None:
-        """Put so many samples of silence behind the input so far: later units begin that much earlier."""
-
 
 class Rehearsal(Protocol):
     """A mute epoch for warm-up: facts go nowhere, input is a few units of silence and one silent turn."""
@@ -253,13 +252,15 @@ class SessionPlan:
 
     `lead_s`: how far audio may run ahead of its due time; None: unpaced. `interrupt`: what an interruption ends in this
     session, if not what the capabilities say. `endless`: an answer lasts as long as its context, without any bound on its
-    time. `max_backlog_s`: input that waits longer than this is dropped, the oldest first.
+    time. `max_backlog_s`: input that waits longer than this is dropped, the oldest first. `late_s`: how late a unit may come
+    before silence is heard in its place.
     """
 
     lead_s: float | None = None
     interrupt: Interrupt | None = None
     endless: bool = False
     max_backlog_s: float = math.inf
+    late_s: float = 0.0
 
 
 class ModelPlugin(Protocol):

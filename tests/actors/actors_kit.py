@@ -213,6 +213,7 @@ class RememberingFloor:
     native: bool = True
     hears_units: bool = False
     lead_s: float | None = None
+    late_s: float = 0.0
     endless: bool = False
     outputs: list[FunctionOutput] = attrs.Factory(list)
     said: list[tuple[float, Fact]] = attrs.Factory(list)

@@ -156,20 +156,45 @@ async def test_what_was_dropped_is_in_the_next_notice(autojump_clock: MockClock)
     assert inlet.lag_ms() == (500, 160)
 
 
-async def test_padding_makes_units_begin_earlier(autojump_clock: MockClock) -> None:
-    heard: list[np.ndarray[Any, Any]] = []
+async def test_a_unit_says_how_many_wait_behind_it(autojump_clock: MockClock) -> None:
+    behind: list[int] = []
 
-    class Early(Parrot):
+    class Slow(Parrot):
         async def converse(self, epoch: Epoch) -> None:
-            epoch.pad_input(30)
+            await trio.sleep(1)
             while True:
-                heard.append((await epoch.next_unit()).samples)
+                behind.append((await epoch.next_unit()).behind)
 
-    async with open_engine(limits(), plugin=Early()) as engine:
+    async with open_engine(limits(), plugin=Slow()) as engine:
         async with engine.open_session({"sample_rate_hz": 8000, "input_audio_format": "pcm_f32le"}) as session:
+            behind.clear()
+            session.append(np.zeros(2000 * 8, np.float32).tobytes())
+            await trio.sleep(2)
+    assert behind
+    assert behind == list(reversed(range(len(behind))))
+
+
+@pytest.mark.parametrize(("late_s", "silent"), [(0.0, 10), (0.08, 0)])
+async def test_a_unit_that_is_a_little_late_is_waited_for(
+    autojump_clock: MockClock, late_s: float, silent: int
+) -> None:
+    heard: list[bool] = []
+
+    class Eager(Parrot):
+        def unit_format(self) -> UnitFormat:
+            return UnitFormat(rate_hz=8000, samples=640, output_rate_hz=1000)
+
+        async def converse(self, epoch: Epoch) -> None:
+            while True:
+                heard.append((await epoch.next_unit(continuing=True)).silent)
+
+    async with open_engine(limits(), plugin=Eager(SessionPlan(late_s=late_s))) as engine:
+        async with engine.open_session({"input_audio_format": "pcm_f32le", "sample_rate_hz": 8000}) as session:
+            session.append(np.zeros(640, np.float32).tobytes())
             await trio.testing.wait_all_tasks_blocked()
             heard.clear()
-            session.append(np.full(2000 * 8, 0.5, np.float32).tobytes())
-            await trio.sleep(1)
-    assert not heard[0][:30].any()
-    assert heard[0][45] > 0.4
+            for _ in range(11):
+                await trio.sleep(0.09)
+                session.append(np.zeros(640, np.float32).tobytes())
+            assert sum(heard) >= silent
+            assert (sum(heard) == 0) == (silent == 0)

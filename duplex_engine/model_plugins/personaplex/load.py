@@ -1,10 +1,13 @@
-"""How busy the device is: the newest ticks and what they cost, and when in each frame the group of calls is stepped.
+"""How busy the device is, and the beat that all calls are stepped to.
 
-Owns the figures that admission and phase alignment look at. Never waits.
+Owns the figures that admission looks at, and when a call's frame is due. Frames of callers who began at different moments
+are ready at different moments, and a step costs about the same for one as for all: so everybody follows the call that is
+there longest, up to a frame behind its own sound. Never waits.
 """
 
 import math
 from collections import deque
+from collections.abc import Hashable
 
 import attrs
 
@@ -12,6 +15,8 @@ TICKS = 100
 ENOUGH_TICKS = 20
 """Before so many were seen, nothing is concluded."""
 QUANTILE = 0.95
+LATE_S = 0.02
+"""A frame that misses the beat by less than this is stepped at once: networks are not that exact."""
 
 
 @attrs.define
@@ -21,12 +26,29 @@ class TickLoad:
     limit_s: float
     period_s: float
     _costs: deque[float] = attrs.field(factory=lambda: deque(maxlen=TICKS), init=False)
-    _ticked_at: float | None = attrs.field(default=None, init=False)
+    _began: dict[Hashable, float] = attrs.field(factory=dict, init=False)
 
-    def ticked(self, began_at: float, ended_at: float) -> None:
-        """A frame was stepped between these moments."""
+    def due(self, call: Hashable, now: float, *, behind: int) -> float:
+        """When the frame that `call` has in hand now is to be stepped. `behind`: frames that wait behind it."""
+        leader = next(iter(self._began), call)
+        anchor = self._began.get(leader, now)
+        if leader == call or behind or now - anchor > 2 * self.period_s:
+            return now
+        beat = anchor + math.floor((now - anchor) / self.period_s) * self.period_s
+        missed_by = now - beat
+        stepped_before = self._began.get(call, -math.inf) < beat - self.period_s / 2
+        return now if missed_by <= LATE_S and stepped_before else beat + self.period_s
+
+    def ticked(self, call: Hashable, began_at: float, ended_at: float) -> None:
+        """A frame of `call` was stepped between these moments."""
+        self._began[call] = began_at
         self._costs.append(ended_at - began_at)
-        self._ticked_at = began_at
+
+    def left(self, call: Hashable) -> None:
+        """The call is over. When it was the last, what was measured says nothing about who comes next."""
+        self._began.pop(call, None)
+        if not self._began:
+            self._costs.clear()
 
     @property
     def p95_s(self) -> float:
@@ -44,15 +66,3 @@ class TickLoad:
             f"the device is busy: a frame takes {self.p95_s * 1000:.0f} ms, "
             f"newcomers are taken up to {self.limit_s * 1000:.0f} ms"
         )
-
-    def forget(self) -> None:
-        """Nobody is there any more: what was measured says nothing about who comes next."""
-        self._costs.clear()
-        self._ticked_at = None
-
-    def padding_s(self, now: float) -> float:
-        """How much silence a newcomer's first frame needs to end with those of the others, 0 when it is alone."""
-        if self._ticked_at is None or now - self._ticked_at > 2 * self.period_s:
-            return 0.0
-        early = (self._ticked_at - now) % self.period_s
-        return (self.period_s - early) % self.period_s

@@ -13,6 +13,7 @@ import attrs
 from duplex_engine.errors import ConfigRejected
 from duplex_engine.model_plugins.contract import SessionPlan
 from duplex_engine.model_plugins.personaplex.questions import Opening
+from duplex_engine.model_plugins.personaplex.sizes import FRAME_SAMPLES, RATE_HZ
 from duplex_engine.model_plugins.personaplex.text import Vocabulary
 from duplex_engine.protocol.capabilities import Interrupt
 from duplex_engine.protocol.session_config import SessionConfig
@@ -41,6 +42,7 @@ class PersonaPlexPlan(SessionPlan):
 
     opening: Opening
     endless: bool = True
+    late_s: float = FRAME_SAMPLES / RATE_HZ
 
 
 @attrs.frozen(kw_only=True)

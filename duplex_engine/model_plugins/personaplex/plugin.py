@@ -13,13 +13,22 @@ import trio
 from duplex_engine.config import SessionLimits
 from duplex_engine.errors import ConfigRejected
 from duplex_engine.model_plugins.behaviours import NativeDuplex
-from duplex_engine.model_plugins.contract import Epoch, HostKind, Lease, Rehearsal, SessionPlan, UnitFormat, WorkerSpec
+from duplex_engine.model_plugins.contract import (
+    AudioUnit,
+    Epoch,
+    HostKind,
+    Lease,
+    Rehearsal,
+    SessionPlan,
+    UnitFormat,
+    WorkerSpec,
+)
 from duplex_engine.model_plugins.personaplex.files import CheckpointFiles, find_checkpoint, voice_names
 from duplex_engine.model_plugins.personaplex.load import TickLoad
 from duplex_engine.model_plugins.personaplex.plan import House, PersonaPlexPlan, plan_session, replan_session
 from duplex_engine.model_plugins.personaplex.questions import Begin, Hear, Said
 from duplex_engine.model_plugins.personaplex.sizes import FRAME_SAMPLES, RATE_HZ
-from duplex_engine.model_plugins.personaplex.text import PERSONA_CHARACTERS, open_vocabulary
+from duplex_engine.model_plugins.personaplex.text import PERSONA_CHARACTERS, Pieces, open_vocabulary
 from duplex_engine.protocol.capabilities import Capabilities, Interrupt, Modality, TurnPolicy
 from duplex_engine.protocol.session_config import SessionConfig
 
@@ -71,7 +80,6 @@ class PersonaPlexPlugin(NativeDuplex):
         self._files: CheckpointFiles = find_checkpoint(self.options.checkpoint)
         self._house = self._open_house()
         self._load = TickLoad(self.options.admit_below_ms / 1000, UNIT_MS / 1000)
-        self._calls = 0
 
     def _open_house(self) -> House:
         options = self.options
@@ -168,32 +176,39 @@ class PersonaPlexPlugin(NativeDuplex):
         """One life of the context: voice and persona, then frame by frame until it is interrupted."""
         plan = epoch.plan
         assert isinstance(plan, PersonaPlexPlan)
-        self._calls += 1
-        try:
-            async with epoch.lease("model", opening=plan.opening) as lease:
-                await self._talk(epoch, lease)
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._load.forget()
+        async with epoch.lease("model", opening=plan.opening) as lease:
+            call = Call(lease, self._load, self._house.vocabulary.pieces())
+            try:
+                await call.run(epoch)
+            finally:
+                self._load.left(call)
 
-    async def _talk(self, epoch: Epoch, lease: Lease) -> None:
-        await lease.step(Begin())
-        pieces = self._house.vocabulary.pieces()
+
+class Call:
+    """One life of a context on its slot."""
+
+    def __init__(self, lease: Lease, load: TickLoad, pieces: Pieces) -> None:
+        self._lease = lease
+        self._load = load
+        self._pieces = pieces
+
+    async def run(self, epoch: Epoch) -> None:
+        """Say a frame for each one heard, in one answer."""
+        await self._lease.step(Begin())
         unit = await epoch.next_unit()
-        epoch.pad_input(round(self._load.padding_s(trio.current_time()) * RATE_HZ))
         while True:
             async with epoch.response() as response:
                 while True:
-                    said = await self._step(lease, unit.samples.tobytes())
-                    await response.audio(said.pcm, text=pieces.tell(said.text))
+                    said = await self._step(unit)
+                    await response.audio(said.pcm, text=self._pieces.tell(said.text))
                     # A client that is silent for long is waited for; silence of ours would be heard as a pause.
                     unit = await epoch.next_unit(continuing=not unit.last)
             unit = await epoch.next_unit(continuing=True)  # cut, with the context kept: it has heard what was in hand
 
-    async def _step(self, lease: Lease, samples: bytes) -> Said:
+    async def _step(self, unit: AudioUnit) -> Said:
+        await trio.sleep_until(self._load.due(self, trio.current_time(), behind=unit.behind))
         began = trio.current_time()
-        said = await lease.step(Hear(samples))
-        self._load.ticked(began, trio.current_time())
+        said = await self._lease.step(Hear(unit.samples.tobytes()))
+        self._load.ticked(self, began, trio.current_time())
         assert isinstance(said, Said)
         return said
