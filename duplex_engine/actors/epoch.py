@@ -19,7 +19,14 @@ from duplex_engine.actors.response import Response
 from duplex_engine.audio.cadence import Cadence
 from duplex_engine.audio.pcm import SILENCE, Samples
 from duplex_engine.conversation.effects import Message, Turn, Utterance
-from duplex_engine.conversation.facts import FunctionOutput, ModelListened, OutputsTaken, ResponseStatus, UserHeard
+from duplex_engine.conversation.facts import (
+    ContextRolled,
+    FunctionOutput,
+    ModelListened,
+    OutputsTaken,
+    ResponseStatus,
+    UserHeard,
+)
 from duplex_engine.errors import EpochOver
 from duplex_engine.model_plugins.contract import AudioUnit, EpochCause, Lease, ModelPlugin, SessionPlan
 
@@ -275,6 +282,12 @@ class Epoch:
         """Words recognised in a user turn (None: the newest)."""
         await self._check()
         self._floor.learn(UserHeard(text, turn, final))
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def rolled(self) -> None:
+        """The context has begun to forget its beginning: have the client told."""
+        await self._check()
+        self._floor.learn(ContextRolled())
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def _check(self) -> None:

@@ -4,8 +4,8 @@ Owns the pool of slots and the work of the next step. Pure bookkeeping in plain 
 never waits and never touches the device. A crash throws the whole shift away.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
 from itertools import count
 
 from duplex_engine.actors.lease import Call, WorkerLease
@@ -20,7 +20,7 @@ class Shift:
     """
 
     def __init__(self, worker: str, slots: int, tickets: "count[int]", wake: Callable[[], object]) -> None:
-        self.free = deque(range(slots))
+        self.free = list(range(slots))
         self.let: dict[int, WorkerLease] = {}
         self.retired: dict[int, WorkerLease] = {}
         self.asking: dict[WorkerLease, None] = {}
@@ -43,8 +43,8 @@ class Shift:
     # --- letting ------------------------------------------------------------------------------------------------
 
     def lend(self, specification: Mapping[str, object]) -> WorkerLease:
-        """Let a free slot; there must be one."""
-        slot = self.free.popleft()
+        """Let the lowest free slot, so that a batch stays as short as it can; there must be one."""
+        slot = heappop(self.free)
         lease = self.let[slot] = WorkerLease(self._worker, slot, specification, self)
         return lease
 
@@ -56,7 +56,7 @@ class Shift:
         if lease.opened:
             self.retired[lease.slot] = lease
         else:
-            self.free.append(lease.slot)
+            heappush(self.free, lease.slot)
         self._wake()
 
     def asked(self, lease: WorkerLease) -> None:
@@ -77,7 +77,8 @@ class Shift:
     def gather(self) -> Work:
         """The work of the next step: resets, drops, and at most one question per slot."""
         resets, drops = tuple(sorted(self.retired)), tuple(sorted(self.drops))
-        self.free.extend(resets)
+        for slot in resets:
+            heappush(self.free, slot)
         self.retired.clear()
         self.drops.clear()
         opens: list[tuple[int, Mapping[str, object]]] = []

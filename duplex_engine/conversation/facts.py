@@ -132,6 +132,11 @@ class OutputsTaken:
     count: int
 
 
+@attrs.frozen
+class ContextRolled:
+    """The model's window has reached its bound: from now on it forgets the beginning of the conversation."""
+
+
 @attrs.frozen(kw_only=True)
 class InputRefused:
     """Input could not be used by the model (`code` of 4.9); the session goes on."""
@@ -149,5 +154,6 @@ Fact = (
     | UserHeard
     | FunctionCalled
     | OutputsTaken
+    | ContextRolled
     | InputRefused
 )

@@ -26,6 +26,7 @@ from duplex_engine.conversation.effects import (
     Turn,
 )
 from duplex_engine.conversation.facts import (
+    ContextRolled,
     Fact,
     FunctionCalled,
     InputRefused,
@@ -83,6 +84,7 @@ from duplex_engine.protocol.events import (
 from duplex_engine.protocol.session_config import SessionConfig, SessionFacts, patch_config, public_session
 
 SESSION_CLOSED = "session_closed"
+CONTEXT_ROLLED = "context_rolled"
 
 
 class Conversation:
@@ -159,6 +161,7 @@ class Conversation:
             UserHeard: self._committing.hear_user,
             FunctionCalled: self._call,
             OutputsTaken: self._outputs_taken,
+            ContextRolled: self._rolled,
             InputRefused: self._refused,
         }
 
@@ -337,16 +340,13 @@ class Conversation:
             raise ProtocolViolation(
                 "bad_event", f"the signal {command.event!r} is not taken; send session.close instead", "event"
             )
+        self._scene.turn_state = SIGNALLED.get(command.event, self._scene.turn_state)
+        self._say_turn_event(command.event)
+
+    def _say_turn_event(self, event: str) -> None:
         scene = self._scene
-        scene.turn_state = SIGNALLED.get(command.event, scene.turn_state)
-        scene.say(
-            TurnEvent(
-                session_id=scene.session_id,
-                event=command.event,
-                turn_state=scene.turn_state.value,
-                epoch=scene.epoch,
-            )
-        )
+        state = scene.turn_state.value
+        scene.say(TurnEvent(session_id=scene.session_id, event=event, turn_state=state, epoch=scene.epoch))
 
     def _append_text(self, command: AppendText) -> None:
         raise ProtocolViolation(
@@ -392,6 +392,9 @@ class Conversation:
 
     def _outputs_taken(self, fact: OutputsTaken) -> None:
         self._pending.undelivered -= fact.count
+
+    def _rolled(self, fact: ContextRolled) -> None:
+        self._say_turn_event(CONTEXT_ROLLED)
 
     def _refused(self, fact: InputRefused) -> None:
         self._scene.complain(CodedError(fact.code, fact.message))

@@ -238,6 +238,9 @@ class Epoch(Protocol):
     async def heard(self, text: str, *, turn: Turn | None = None, final: bool = True) -> None:
         """Words recognised in a user turn (None: the newest)."""
 
+    async def rolled(self) -> None:
+        """The context has begun to forget its beginning: have the client told."""
+
 
 class Rehearsal(Protocol):
     """A mute epoch for warm-up: facts go nowhere, input is a few units of silence and one silent turn."""

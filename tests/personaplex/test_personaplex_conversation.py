@@ -18,7 +18,9 @@ from duplex_engine.protocol.events import (
     OutputAudioDelta,
     ResponseCreated,
     ResponseDone,
+    SessionClosed,
     SessionLagging,
+    TurnEvent,
 )
 
 FRAME_BYTES = 2 * 1920
@@ -267,3 +269,25 @@ def test_a_load_is_judged_by_its_newest_ticks() -> None:
     assert np.isclose(load.p95_s, 0.03)
     load.left("me")
     assert load.p95_s == 0, "nobody is there any more"
+
+
+async def test_a_client_is_told_when_the_beginning_is_forgotten(autojump_clock: MockClock, narrow: Tiny) -> None:
+    async with exchange(narrow, persona="") as (engine, _), calling(engine) as call:
+        await call.says(noise(60))
+        (rolled,) = call.all(TurnEvent)
+        said_before = call.events.index(rolled)
+    assert (rolled.event, rolled.epoch) == ("context_rolled", 0)
+    prompt = narrow.snapshot(persona="").positions
+    said = sum(isinstance(event, OutputAudioDelta) for event in call.events[:said_before])
+    assert said == narrow.model.sizes.context - prompt
+
+
+async def test_a_prompt_that_fills_the_window_ends_the_session_and_nobody_else(
+    autojump_clock: MockClock, tiny: Tiny
+) -> None:
+    async with exchange(tiny) as (engine, _), calling(engine) as neighbour:
+        async with calling(engine, instructions="word " * 150) as call:
+            await neighbour.says(noise(30))
+            assert call.all(SessionClosed)
+        assert call.all(ErrorEvent)
+        assert len(neighbour.all(OutputAudioDelta)) >= 29

@@ -105,6 +105,10 @@ class Calls:
         longest = max(self._lengths[:count]) + 1
         return min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self._model.sizes.context)
 
-    def frames(self, row: int) -> int:
-        """Position of this row: prompt and frames so far."""
-        return self._lengths[row]
+    def close(self, row: int) -> None:
+        """Nobody is on this row: it makes no step longer any more."""
+        self._lengths[row] = 0
+
+    def rolls(self, row: int) -> bool:
+        """Whether the window of this row is full for the first time: each step from now on forgets a position."""
+        return self._lengths[row] == self._model.sizes.context

@@ -201,6 +201,8 @@ class Call:
                 while True:
                     said = await self._step(unit)
                     await response.audio(said.pcm, text=self._pieces.tell(said.text))
+                    if said.rolled:
+                        await epoch.rolled()
                     # A client that is silent for long is waited for; silence of ours would be heard as a pause.
                     unit = await epoch.next_unit(continuing=not unit.last)
             unit = await epoch.next_unit(continuing=True)  # cut, with the context kept: it has heard what was in hand

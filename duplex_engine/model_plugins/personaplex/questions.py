@@ -30,7 +30,11 @@ class Hear:
 
 @attrs.frozen
 class Said:
-    """One frame of the agent: 1,920 samples of PCM16 at 24 kHz, and its text token."""
+    """One frame of the agent: 1,920 samples of PCM16 at 24 kHz, and its text token.
+
+    `rolled`: with this frame the window is full, and the prompt begins to leave it.
+    """
 
     pcm: bytes
     text: int
+    rolled: bool = False

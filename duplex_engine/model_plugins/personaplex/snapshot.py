@@ -13,7 +13,7 @@ from torch import Tensor
 
 from duplex_engine.model_plugins.personaplex.lm import LanguageModel
 from duplex_engine.model_plugins.personaplex.prompt import PromptRows, Voice
-from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS
+from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS, CheckpointRejected
 
 CHUNK = 64
 """Positions read at a time: short enough that live calls keep their deadline."""
@@ -53,6 +53,10 @@ class Reading:
         self._input = torch.cat([embedded, model.embed(prompt.rows.to(model.device))])
         self._prompt = prompt
         sizes = model.sizes
+        if self._input.shape[0] >= sizes.context:
+            raise CheckpointRejected(
+                f"voice {voice.name} and persona take {self._input.shape[0]} positions; the window has {sizes.context}"
+            )
         shape = (sizes.layers, self._input.shape[0], sizes.heads, sizes.head_dim)
         self._keys = torch.empty(shape, device=model.device, dtype=model.dtype)
         self._values = torch.empty_like(self._keys)

@@ -80,6 +80,7 @@ class PersonaPlexStepper:
     def _obey(self, work: Work, results: list[Result]) -> None:
         for slot in work.resets:
             self._slots.pop(slot, None)
+            self._calls.close(slot)
         dropped = set(work.drops)
         for let in self._slots.values():
             let.waiting = deque(question for question in let.waiting if question[0] not in dropped)
@@ -121,7 +122,8 @@ class PersonaPlexStepper:
         snapshot = reading.advance()
         if snapshot is not None:
             del self._readings[opening]
-            self._snapshots.put(key, snapshot)
+            # The first prompt is the rehearsal's, the operator's default: it is read before anybody waits for it.
+            self._snapshots.put(key, snapshot, pinned=not len(self._snapshots))
         return snapshot
 
     def _open(self, slot: int, let: Slot, snapshot: Snapshot) -> None:
@@ -173,7 +175,10 @@ class PersonaPlexStepper:
         sound = self._codec.decode(frame.codes, stepped)
         pcm = (sound.clamp(-1, 1) * 32767).round().to(torch.int16).cpu().numpy()
         texts = frame.text.tolist()
-        return [Result(due[row], Value(Said(pcm[row].astype("<i2").tobytes(), texts[row]))) for row in rows]
+        return [
+            Result(due[row], Value(Said(pcm[row].astype("<i2").tobytes(), texts[row], self._calls.rolls(row))))
+            for row in rows
+        ]
 
     def _computed(self, used: int) -> int:
         """How many rows a step computes when the first `used` take part.
