@@ -70,7 +70,7 @@ class Shift:
             self.asking.pop(call.lease, None)
         if call.ticket is not None and self.open_calls.pop(call.ticket, None) is not None:
             self.drops.add(call.ticket)
-        self._wake()
+            self._wake()
 
     # --- stepping -----------------------------------------------------------------------------------------------
 
