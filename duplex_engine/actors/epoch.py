@@ -74,14 +74,13 @@ class Epoch:
             self.over.set()
             self._withdraw_offers(Response.abandoned)
 
-    async def end(self, reason: str) -> None:
-        """Leave the epoch and wait until it is over. Takes no time on the clock."""
+    def end(self, reason: str) -> Sequence[trio.Event]:
+        """Order the epoch to be left; returns what is over when it is, which takes no time on the clock."""
         self.cut(reason)
-        if self._running:
-            await self.over.wait()
+        return (self.over,) if self._running else ()
 
     def cut(self, reason: str, status: ResponseStatus = ResponseStatus.CANCELLED) -> None:
-        """Order the epoch to be left, without waiting: for `end`, and for a session whose own scope is being left.
+        """Order the epoch to be left, for `end`, and for a session whose own scope is being left.
 
         An epoch that waits for its start after a failure only loses its offers: its context is fresh anyway.
         """
@@ -89,10 +88,9 @@ class Epoch:
         if self._running:
             self.scope.cancel(reason=reason)
 
-    async def interrupt(self, reason: str) -> None:
-        """End every answer, alive or still to come; the context survives."""
-        for response in self._cut_responses(reason):
-            await response.over.wait()
+    def interrupt(self, reason: str) -> Sequence[trio.Event]:
+        """Order every answer to end, alive or still to come; the context survives. Returns what is over when they are."""
+        return [response.over for response in self._cut_responses(reason)]
 
     def offer(self, turn: Turn) -> None:
         """Queue a turn for the plugin. A model that hears units hears it as such, and answers or listens."""

@@ -34,7 +34,7 @@ class Guest:
         """Give a command. Raises SessionGone when the session ended or another guest took over."""
         if self.attachment.replaced:
             raise SessionGone("another connection took this session over")
-        self._session.submit(command)
+        self._session.submit(command, at_once=True)
 
     def refuse(self, error: ProtocolViolation) -> None:
         """Have a message that could not be decoded answered in order with everything else."""

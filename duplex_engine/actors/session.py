@@ -11,10 +11,11 @@ from functools import partial
 import attrs
 import structlog
 import trio
+from outcome import Error, Value, capture
 
 from duplex_engine.actors.epoch import Epoch, Lender
 from duplex_engine.actors.inlet import Inlet
-from duplex_engine.actors.mailbox import Mailbox, input_bytes
+from duplex_engine.actors.mailbox import ANSWERED_AT_ONCE, NO_ACTIVITY, Mailbox, input_bytes
 from duplex_engine.actors.observations import (
     FirstAudio,
     InputRefusedByLimit,
@@ -53,27 +54,10 @@ from duplex_engine.conversation.machine import Conversation
 from duplex_engine.errors import CodedError, ConfigRejected, ProtocolViolation
 from duplex_engine.model_plugins.contract import EpochCause, ModelPlugin, SessionPlan
 from duplex_engine.protocol.capabilities import Capabilities
-from duplex_engine.protocol.commands import (
-    AcknowledgeEvents,
-    AppendAudio,
-    ClientCommand,
-    CommitAudio,
-    CreateItem,
-    DeleteItem,
-    Heartbeat,
-    RetrieveItem,
-    TruncateItem,
-    UpdateSession,
-)
+from duplex_engine.protocol.commands import AppendAudio, ClientCommand, CommitAudio
 from duplex_engine.protocol.errors import ends_session
 from duplex_engine.protocol.events import ServerEvent, SessionLagging
 from duplex_engine.protocol.session_config import SessionConfig
-
-NO_ACTIVITY = (AcknowledgeEvents, CommitAudio, CreateItem, DeleteItem, RetrieveItem, TruncateItem)
-"""Commands that do not renew the idle lease (2.10)."""
-
-ANSWERED_AT_ONCE = (CreateItem, DeleteItem, RetrieveItem, TruncateItem, Heartbeat, UpdateSession)
-"""Commands that are answered with events and stop nothing: many in one write must not outrun their own client."""
 
 log = structlog.get_logger()
 
@@ -197,11 +181,17 @@ class Session:
 
     # --- commands -----------------------------------------------------------------------------------------------
 
-    def submit(self, command: ClientCommand) -> None:
-        """Queue a command. Raises SessionGone; input beyond the limits is refused with an error event."""
+    def submit(self, command: ClientCommand, *, at_once: bool = False) -> None:
+        """Queue a command. Raises SessionGone; input beyond the limits is refused with an error event.
+
+        `at_once`: sound is heard in the caller's own step if nothing is before it. For callers with one command a step.
+        """
         try:
             self._check_room(command)
-            self._mailbox.put(command)
+            if at_once and type(command) is AppendAudio and self._mailbox.idle:
+                self._hear_at_once(command)
+            else:
+                self._mailbox.put(command)
         except ProtocolViolation as error:
             self.refuse(error)
             if type(command) is AppendAudio:
@@ -221,16 +211,38 @@ class Session:
             self._observe(InputRefusedByLimit(self.id, error.code))
             self._emit_all(self._machine.refuse(error, error.event_id))
 
+    def _hear_at_once(self, append: AppendAudio) -> None:
+        """Spare the command loop its turn, unless answers are interrupted: it joins them before it takes more."""
+        obeyed = capture(self._obey, append)
+        if isinstance(obeyed, Error) or obeyed.value:
+            self._mailbox.leave(obeyed)
+
     async def _obey_commands(self) -> None:
         while True:
-            command = await self._mailbox.take()
-            if isinstance(command, ANSWERED_AT_ONCE):
+            entry = await self._mailbox.take()
+            if isinstance(entry, ANSWERED_AT_ONCE):
                 await self.outlet.caught_up()
             await trio.lowlevel.checkpoint_if_cancelled()  # a command in hand does not hear that the session has ended
-            for effect in self._obey(command):
-                await self._perform(effect)
+            unfinished = entry.unwrap() if isinstance(entry, Value | Error) else self._obey(entry)
+            for over in unfinished:
+                await over.wait()
 
-    def _obey(self, command: ClientCommand) -> Sequence[Effect]:
+    def _obey(self, command: ClientCommand) -> Sequence[trio.Event]:
+        """Obey a command; returns what has to be over before the next one."""
+        unfinished: Sequence[trio.Event] = ()
+        for effect in self._decide(command):
+            match effect:
+                case InterruptResponses(reason=reason, epoch=epoch):
+                    unfinished = self._interrupt(reason, whole_epoch=epoch)
+                case Reconfigure():
+                    self._emit_all(self._reconfigure(effect))
+                case EndSession(reason=reason, expired=expired):
+                    self.end(reason, expired=expired)
+                case _:
+                    self._perform(effect)
+        return unfinished
+
+    def _decide(self, command: ClientCommand) -> Sequence[Effect]:
         if not isinstance(command, NO_ACTIVITY):
             self._patience.active_at = trio.current_time()
         if type(command) is CommitAudio:
@@ -243,23 +255,11 @@ class Session:
             return self._machine.refuse(error, command.event_id)
         return self._machine.obey(command, heard)
 
-    async def _perform(self, effect: Effect) -> None:
-        match effect:
-            case InterruptResponses(reason=reason, epoch=epoch):
-                await self._interrupt(reason, whole_epoch=epoch)
-            case Reconfigure():
-                self._emit_all(self._reconfigure(effect))
-            case EndSession(reason=reason, expired=expired):
-                self.end(reason, expired=expired)
-                await trio.lowlevel.checkpoint_if_cancelled()
-            case _:
-                self._perform_now(effect)
-
     def _emit_all(self, effects: Iterable[SyncEffect]) -> None:
         for effect in effects:
-            self._perform_now(effect)
+            self._perform(effect)
 
-    def _perform_now(self, effect: SyncEffect) -> None:
+    def _perform(self, effect: SyncEffect) -> None:
         match effect:
             case Emit(event=event):
                 self._say(event)
@@ -394,14 +394,14 @@ class Session:
     def _new_epoch(self, cause: EpochCause) -> Epoch:
         return Epoch(self, self._opening.lender, self._plan, self._memory, cause)
 
-    async def _interrupt(self, reason: str, *, whole_epoch: bool) -> None:
+    def _interrupt(self, reason: str, *, whole_epoch: bool) -> Sequence[trio.Event]:
+        """Order the answers to be left; returns what is over when they are."""
         self.outlet.interrupted()
-        if whole_epoch:
-            # What the old one's last words bring about, such as a deferred turn, is already the next one's business.
-            ending, self._epoch = self._epoch, self._new_epoch(EpochCause.INTERRUPTED)
-            await ending.end(reason)
-        else:
-            await self._epoch.interrupt(reason)
+        if not whole_epoch:
+            return self._epoch.interrupt(reason)
+        # What the old one's last words bring about, such as a deferred turn, is already the next one's business.
+        ending, self._epoch = self._epoch, self._new_epoch(EpochCause.INTERRUPTED)
+        return ending.end(reason)
 
     def _reconfigure(self, change: Reconfigure) -> Sequence[SyncEffect]:
         try:

@@ -82,10 +82,12 @@ class FrameSocket(WebSocketConnection):
     async def listen(self, on_message: Callable[[Message], None]) -> CloseReason:
         """Call `on_message` for every message, in order, until the socket closes; returns the reason.
 
-        The call comes straight from the task that reads, so it must neither block nor take long. What it raises ends
-        the block of `accept_websocket`. Cancelling `listen` leaves later messages to `receive`.
+        The call comes straight from the task that reads, so it must neither block nor take long; between two calls other
+        tasks have their turn. What it raises ends the block of `accept_websocket`. Cancelling `listen` leaves later
+        messages to `receive`.
         """
         while self._inbox:
+            await trio.lowlevel.checkpoint()
             on_message(self._take_from_inbox())
         self._listener = on_message
         try:
@@ -173,7 +175,9 @@ class FrameSocket(WebSocketConnection):
     async def _digest(self, data: bytes) -> bool:
         """Act on received bytes; false when the socket is over, as it is when there are none."""
         self._received_any = True
-        for piece in self._cutter.cut(data):
+        for number, piece in enumerate(self._cutter.cut(data)):
+            if number:
+                await trio.lowlevel.checkpoint()
             if isinstance(piece, bytes):
                 self._deliver(piece)
             elif isinstance(piece, Leftover):

@@ -162,13 +162,13 @@ async def _bomb(
         return
     session = alive[0]._session
     before = trio.current_time()
-    if ending is Ending.RESPONSE:
-        await session._interrupt("ended by the test", whole_epoch=False)
-    elif ending is Ending.EPOCH:
-        await session._interrupt("ended by the test", whole_epoch=True)
-    else:
+    if ending is Ending.SESSION:
         session.end("ended by the test")
-        await session.over.wait()
+        overs: Sequence[trio.Event] = (session.over,)
+    else:
+        overs = session._interrupt("ended by the test", whole_epoch=ending is Ending.EPOCH)
+    for over in overs:
+        await over.wait()
     assert trio.current_time() == before, f"ending the {ending.value} took {trio.current_time() - before:g} s"
     if ending is Ending.SESSION:
         await trio.testing.wait_all_tasks_blocked()

@@ -270,6 +270,12 @@ async def conversing(
         nursery.cancel_scope.cancel()
 
 
+async def joined(overs: Sequence[trio.Event]) -> None:
+    """Wait for what was ordered to end."""
+    for over in overs:
+        await over.wait()
+
+
 def new_turn() -> Turn:
     return Turn(utterance=None, item_id=None, history=())
 

@@ -9,6 +9,7 @@ from actors_kit import (
     Model,
     RememberingFloor,
     conversing,
+    joined,
     new_epoch,
     new_turn,
     sound,
@@ -73,19 +74,19 @@ async def test_ending_takes_no_time_and_ends_what_is_inside(autojump_clock: Mock
         epoch.offer(turn)
         epoch.offer(waiting)
         await trio.sleep(0.55)
-        await epoch.end("barge_in")
+        await joined(epoch.end("barge_in"))
         assert trio.current_time() == 0.55
         assert left == ["converse"]
         assert epoch.over.is_set()
         assert set(endings(floor)) == {(turn, CANCELLED, "barge_in"), (waiting, CANCELLED, "barge_in")}
-        await epoch.end("again")
+        await joined(epoch.end("again"))
         assert len(endings(floor)) == 2
 
 
 async def test_an_epoch_that_ended_refuses_whoever_still_holds_it(autojump_clock: MockClock) -> None:
     async with conversing(listen_for_ever) as (epoch, floor):
         await trio.sleep(1.0)
-        await epoch.end("over")
+        await joined(epoch.end("over"))
         for use in (
             epoch.next_unit,
             lambda: epoch.next_unit(continuing=True),
@@ -142,14 +143,14 @@ async def test_an_epoch_ended_before_it_started_loses_its_offers_and_can_still_s
     floor = RememberingFloor()
     epoch, early, late = new_epoch(floor), new_turn(), new_turn()
     epoch.offer(early)
-    await epoch.end("client_cancelled")
+    await joined(epoch.end("client_cancelled"))
     assert endings(floor) == [(early, CANCELLED, "client_cancelled")]
     assert not epoch.over.is_set()
     epoch.offer(late)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(epoch.run, Model(answer_turns))
         await trio.sleep(2.0)
-        await epoch.end("over")
+        await joined(epoch.end("over"))
     assert endings(floor)[1:] == [(late, COMPLETED, "stop")]
 
 
@@ -183,7 +184,7 @@ async def test_an_interruption_ends_every_answer_and_the_context_survives(autoju
             epoch.offer(turn)
         await trio.testing.wait_all_tasks_blocked()
         await trio.sleep(0.55)
-        await epoch.interrupt("turn_detected")
+        await joined(epoch.interrupt("turn_detected"))
         assert trio.current_time() == 0.55
         assert set(endings(floor)) == {(turn, CANCELLED, "turn_detected") for turn in turns}
         assert len(endings(floor)) == 4
@@ -203,7 +204,7 @@ async def test_every_offer_gets_exactly_one_terminal_whenever_it_is_withdrawn() 
             epoch.offer(turn)
             for _ in range(steps):
                 await trio.lowlevel.checkpoint()
-            await epoch.interrupt("barge_in")
+            await joined(epoch.interrupt("barge_in"))
         last = new_turn()
         epoch.offer(last)
         await trio.sleep(2.0)
@@ -234,7 +235,7 @@ async def test_an_interruption_spares_what_is_offered_because_of_it(autojump_clo
     async with conversing(answer_turns, floor := PromotingFloor(deferred=[second])) as (epoch, _):
         floor.epoch = epoch
         epoch.offer(first)
-        await epoch.interrupt("client_cancelled")
+        await joined(epoch.interrupt("client_cancelled"))
         await trio.sleep(2)
     assert endings(floor) == [(first, CANCELLED, "client_cancelled"), (second, COMPLETED, "stop")]
 
@@ -254,7 +255,7 @@ async def test_a_model_that_hears_units_hears_the_turn_it_is_offered(autojump_cl
     floor = RememberingFloor(native=False, hears_units=True)
     async with conversing(hear, floor) as (epoch, _):
         epoch.offer(turns[0])
-        await epoch.interrupt("client_cancelled")
+        await joined(epoch.interrupt("client_cancelled"))
         epoch.offer(turns[1])
         await trio.sleep(1)
     assert heard == [True, True, False]
@@ -279,7 +280,7 @@ async def test_a_withdrawn_offer_that_is_answered_all_the_same_says_nothing(auto
         turn = new_turn()
         epoch.offer(turn)
         await trio.sleep(0.5)
-        await epoch.interrupt("client_cancelled")
+        await joined(epoch.interrupt("client_cancelled"))
         assert endings(floor) == [(turn, CANCELLED, "client_cancelled")]
         await trio.sleep(1.0)
         assert entered == [True]
@@ -340,7 +341,7 @@ async def test_input_survives_a_restart(autojump_clock: MockClock) -> None:
                 floor.intake.push(np.repeat(np.float32([1, 2]), UNIT.samples))
                 epoch.fed()
             await trio.sleep(1.0)
-            await epoch.end("barge_in")
+            await joined(epoch.end("barge_in"))
     assert heard == [1.0, 2.0]
 
 
@@ -502,7 +503,7 @@ async def test_a_new_epoch_gets_the_outputs_that_the_old_one_did_not_take(autoju
         floor.outputs.append(output(1))
         epoch.fed()
         await trio.sleep(1.0)
-        await epoch.end("client_cancelled")
+        await joined(epoch.end("client_cancelled"))
     async with conversing(lambda epoch: collect(epoch, taken), floor):
         await trio.sleep(1.0)
     assert [list(unit.function_outputs) for _, unit in taken] == [[output(1)]]

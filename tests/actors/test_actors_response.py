@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import pytest
 import trio
-from actors_kit import RememberingFloor, conversing, new_turn, sound, under_schedules
+from actors_kit import RememberingFloor, conversing, joined, new_turn, sound, under_schedules
 from trio.testing import MockClock
 
 from duplex_engine.actors.epoch import Epoch
@@ -296,7 +296,7 @@ async def test_nothing_is_said_after_the_cut() -> None:
         for response in epoch._alive:
             response.cut("barge_in")
         cut_at.append(len(floor.said))
-        await epoch.interrupt("barge_in")
+        await joined(epoch.interrupt("barge_in"))
         assert trio.current_time() == before
 
     async with conversing(converse) as (epoch, floor):

@@ -175,6 +175,26 @@ async def test_a_listener_gets_what_waited_and_what_comes(open_peer, autojump_cl
     assert reasons[0].code == 1000
 
 
+async def test_others_have_their_turn_between_two_messages_of_one_write(open_peer, autojump_clock):
+    order = []
+
+    async def tick():
+        while order.count("message") < 4:
+            await trio.lowlevel.checkpoint()
+            order.append("tick")
+
+    async def listen(socket):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tick)
+            await socket.listen(lambda message: order.append("message"))
+
+    peer = await open_peer(listen)
+    await peer.send(4 * frame(TEXT, b"{}") + close_frame())
+    await peer.next_frame()
+    assert order.count("message") == 4
+    assert "message message message" not in " ".join(order), "two neighbours may be of two rounds, three may not"
+
+
 async def test_a_cancelled_listener_leaves_the_rest_to_receive(open_peer, autojump_clock):
     heard, rest = [], Gathering()
 
