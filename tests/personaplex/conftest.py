@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from personaplex_kit import Tiny
+from personaplex_kit import NARROW, Tiny
 
 torch.set_num_threads(1)
 
@@ -18,7 +18,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 @pytest.fixture(scope="session")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """The same weights with short windows: 24 positions for the model, 20 for the codec."""
-    return Tiny.make(tmp_path_factory.mktemp("narrow"), context=24, mimi_context=20)
+    return Tiny.make(tmp_path_factory.mktemp("narrow"), **NARROW)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from duplex_engine.model_plugins.personaplex.lm import LanguageModel, lm_weights
 from duplex_engine.model_plugins.personaplex.mimi import Codec
 from duplex_engine.model_plugins.personaplex.prompt import Voice, prompt_rows
 from duplex_engine.model_plugins.personaplex.sampling import Sampling
-from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS, FRAME_SAMPLES, RATE_HZ
+from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS, FRAME_SAMPLES, RATE_HZ, ROWS
 from duplex_engine.model_plugins.personaplex.snapshot import Reading, Snapshot
 from duplex_engine.model_plugins.personaplex.text import wrap_persona
 from duplex_engine.model_plugins.personaplex.tiny import CARDS, make_tiny
@@ -26,6 +26,8 @@ from duplex_engine.model_plugins.personaplex.weights import load_lm, read_config
 
 GREEDY = Sampling(text_temperature=0, audio_temperature=0)
 CPU = torch.device("cpu")
+NARROW = {"context": 24, "mimi_context": 20}
+"""Windows short enough to be outgrown in a moment."""
 PERSONA = "Ann, a friendly teacher."
 
 
@@ -93,6 +95,13 @@ def random_codes(frames: int, seed: int, rows: int = 1) -> Tensor:
     return torch.from_numpy(np.random.default_rng(seed).integers(0, CARDS, (frames, rows, CODEBOOKS)))
 
 
+def random_rows(tiny: Tiny, positions: int, seed: int = 1) -> Tensor:
+    """Token rows (positions, 17) that mean nothing."""
+    codes = random_codes(positions, seed, rows=2).view(positions, -1)
+    text = np.random.default_rng(seed + 1).integers(0, tiny.model.sizes.text_cards, (positions, 1))
+    return torch.cat([torch.from_numpy(text), codes], dim=1)
+
+
 def random_sound(frames: int, seed: int) -> Tensor:
     """Sound (frames, 1920): a few tones under noise, other ones every few frames."""
     random = np.random.default_rng(seed)
@@ -107,6 +116,17 @@ def random_sound(frames: int, seed: int) -> Tensor:
 def spoken(frames: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """Text and codes of what was said, (frames, 9)."""
     return torch.stack([torch.cat([text.view(1), codes.view(-1)]) for codes, text in frames])
+
+
+@torch.inference_mode()
+def bare_snapshot(model: LanguageModel) -> Snapshot:
+    """The state behind no prompt at all: one position of start tokens, which still delays what is delayed."""
+    sizes = model.sizes
+    keys = torch.empty(sizes.layers, 1, sizes.heads, sizes.head_dim)
+    values = torch.empty_like(keys)
+    start = torch.tensor([[sizes.text_cards, *[sizes.cards] * (ROWS - 1)]])
+    hidden = model.extend(model.embed(start), 0, keys, values)[0]
+    return Snapshot(keys=keys, values=values, hidden=hidden, tail=start[0, 1:9], user_tail=start[0, 9:])
 
 
 def speak_alone(

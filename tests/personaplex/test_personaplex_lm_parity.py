@@ -2,19 +2,12 @@
 
 import pytest
 import torch
-from personaplex_kit import Tiny, random_codes
+from personaplex_kit import Tiny, random_rows
 from torch import Tensor
 from transformers_reference import depformer, reference_lm, temporal
 
 from duplex_engine.model_plugins.personaplex.lm import Cache
 from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS
-
-
-def random_rows(tiny: Tiny, positions: int, seed: int = 1) -> Tensor:
-    """Token rows (positions, 17) that mean nothing."""
-    codes = random_codes(positions, seed, rows=2).view(positions, -1)
-    text = torch.randint(tiny.model.sizes.text_cards, (positions, 1), generator=torch.Generator().manual_seed(seed))
-    return torch.cat([text, codes], dim=1)
 
 
 def stepped(tiny: Tiny, rows: Tensor) -> Tensor:
