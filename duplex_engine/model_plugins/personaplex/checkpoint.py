@@ -5,6 +5,7 @@ Owns loading them onto one device. Voices are loaded as plain tensors only: a fi
 
 import io
 import pickle
+import struct
 from pathlib import Path
 
 import torch
@@ -19,6 +20,20 @@ from duplex_engine.model_plugins.personaplex.weights import load_lm, load_mimi, 
 
 CODEC_SHARE = 0.05
 """Of the progress of loading."""
+UNREADABLE = (
+    pickle.UnpicklingError,
+    struct.error,
+    RuntimeError,
+    EOFError,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+)
+"""What the reader of plain tensors raises for a file that is none: a damaged one may stop it anywhere."""
 
 
 class Checkpoint:
@@ -60,6 +75,6 @@ def load_voice(archive: Path, name: str, sizes: LmSizes) -> Voice:
     data = read_voice(archive, name)
     try:
         bundle = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except UNREADABLE as error:
         raise CheckpointRejected(f"voice {name}: not a file of plain tensors: {error}") from error
     return voice_from_bundle(name, bundle, sizes)

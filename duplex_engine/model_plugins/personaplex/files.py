@@ -3,9 +3,11 @@
 Owns the names, and what to say when a file is missing or a hub refuses. Reads no tensors and imports no torch.
 """
 
+import re
 import tarfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -21,7 +23,8 @@ CODEC: Final = "tokenizer-e351c8d8-checkpoint125.safetensors"
 TEXT: Final = "tokenizer_spm_32k_3.model"
 VOICES: Final = "voices.tgz"
 NEEDED: Final = (CONFIG, MODEL, CODEC, TEXT, VOICES)
-UNREADABLE: Final = (tarfile.TarError, OSError, EOFError, zlib.error)
+VOICE: Final = re.compile(r"voices/([A-Za-z0-9][\w-]*)\.pt")
+"""What a voice's member of the archive is called; whatever else lies there is no voice."""
 VOICE_BYTES: Final = 64 * 1024 * 1024
 """More than any voice needs."""
 
@@ -82,12 +85,8 @@ def find_checkpoint(place: str) -> CheckpointFiles:
 
 def voice_names(archive: Path) -> Sequence[str]:
     """Names of all voices in the archive, without their suffix, in order. Raises CheckpointRejected."""
-    try:
-        with tarfile.open(archive) as tar:
-            paths = [PurePosixPath(member.name) for member in tar if member.isfile()]
-    except UNREADABLE as error:
-        raise CheckpointRejected(f"{archive}: not a readable archive: {error}") from error
-    names = sorted(path.stem for path in paths if path.suffix == ".pt" and path.parent.name == "voices")
+    with _opened(archive) as tar:
+        names = sorted({name for member in tar if (name := _voice_in(member))})
     if not names:
         raise CheckpointRejected(f"{archive}: there is no voices/NAME.pt in it")
     return names
@@ -95,15 +94,25 @@ def voice_names(archive: Path) -> Sequence[str]:
 
 def read_voice(archive: Path, name: str) -> bytes:
     """The bytes of a voice, read from the archive where it is: nothing is ever extracted. Raises CheckpointRejected."""
+    with _opened(archive) as tar:
+        for member in tar:
+            if _voice_in(member) == name and member.size <= VOICE_BYTES:
+                file = tar.extractfile(member)
+                if file is not None:
+                    return file.read()
+    raise CheckpointRejected(f"{archive}: there is no usable voices/{name}.pt in it")
+
+
+def _voice_in(member: tarfile.TarInfo) -> str | None:
+    """The name of the voice that a member of the archive is."""
+    match = VOICE.fullmatch(str(PurePosixPath(member.name)))
+    return match[1] if match and member.isfile() else None
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(archive) as tar:
-            for member in tar:
-                path = PurePosixPath(member.name)
-                if member.isfile() and path.parent.name == "voices" and path.name == f"{name}.pt":
-                    file = tar.extractfile(member)
-                    if file is None or member.size > VOICE_BYTES:
-                        break
-                    return file.read()
-    except UNREADABLE as error:
+            yield tar
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise CheckpointRejected(f"{archive}: not a readable archive: {error}") from error
-    raise CheckpointRejected(f"{archive}: there is no usable voices/{name}.pt in it")

@@ -5,7 +5,7 @@ encode, think, decode. Codes never leave the device. Knows no Trio and no sessio
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 
 import attrs
@@ -47,7 +47,7 @@ class PersonaPlexStepper:
         self._device_name = device
         self._threads = threads
         self._slots: dict[int, Slot] = {}
-        self._readings: dict[Opening, Reading] = {}
+        self._reading: tuple[Hashable, Reading] | None = None
         self._snapshots = Snapshots(snapshot_bytes)
 
     def load(self, progress: Progress) -> None:
@@ -113,15 +113,13 @@ class PersonaPlexStepper:
                 return
             self._open(slot, let, snapshot)
 
-    def _read_piece(self, key: tuple[str, tuple[int, ...]], opening: Opening) -> Snapshot | None:
-        reading = self._readings.get(opening)
-        if reading is None:
+    def _read_piece(self, key: Hashable, opening: Opening) -> Snapshot | None:
+        if self._reading is None or self._reading[0] != key:
             voice = self._checkpoint.voice(opening.voice)
-            reading = Reading(self._checkpoint.model, voice, prompt_rows(voice, opening.persona))
-            self._readings[opening] = reading
-        snapshot = reading.advance()
+            self._reading = key, Reading(self._checkpoint.model, voice, prompt_rows(voice, opening.persona))
+        snapshot = self._reading[1].advance()
         if snapshot is not None:
-            del self._readings[opening]
+            self._reading = None
             # The first prompt is the rehearsal's, the operator's default: it is read before anybody waits for it.
             self._snapshots.put(key, snapshot, pinned=not len(self._snapshots))
         return snapshot
