@@ -8,10 +8,11 @@ from torch import Tensor
 
 from duplex_engine.model_plugins.personaplex.calls import Calls
 from duplex_engine.model_plugins.personaplex.sampling import MAX_TOP_K, Draws, Sampling
+from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS
 
 ROWS = 500
-FRAMES = 23
-"""Of nine draws for each row: 1e5 in all."""
+FRAMES = 25
+"""Of eight codes for each row: 1e5 draws in all."""
 
 
 def chance_of_worse(drawn: Tensor, probabilities: Tensor) -> float:
@@ -47,9 +48,9 @@ def test_draws_follow_the_softmax_of_the_likeliest(sampling: Sampling) -> None:
     texts, codes = [], []
     for _ in range(FRAMES):
         noise = draws.next_frame(list(range(ROWS)))
-        for each in noise.unbind(1):
-            texts.append(draws.draw(text_logits.expand(ROWS, -1), each, text=True))
-            codes.append(draws.draw(audio_logits.expand(ROWS, -1), each, text=False))
+        texts.append(draws.draw(text_logits.expand(ROWS, -1), noise[:, 0], text=True))
+        for codebook in range(CODEBOOKS):
+            codes.append(draws.draw(audio_logits.expand(ROWS, -1), noise[:, 1 + codebook], text=False))
     text = expected_of(text_logits, sampling.text_temperature, sampling.text_top_k)
     audio = expected_of(audio_logits, sampling.audio_temperature, sampling.audio_top_k)
     assert chance_of_worse(torch.cat(texts), text) > 1e-3
@@ -92,8 +93,8 @@ def test_the_likeliest_is_taken_without_temperature_or_choice(sampling: Sampling
         draws.begin(row, sampling)
     logits = torch.randn(3, 2048, generator=torch.Generator().manual_seed(2))
     noise = draws.next_frame([0, 1, 2])
-    for text in (True, False):
-        assert torch.equal(draws.draw(logits, noise[:, 0], text=text), logits.argmax(-1))
+    for number in range(1 + CODEBOOKS):
+        assert torch.equal(draws.draw(logits, noise[:, number], text=number == 0), logits.argmax(-1))
 
 
 def test_text_and_sound_have_settings_of_their_own() -> None:
