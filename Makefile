@@ -21,7 +21,7 @@ serve: $(VENV)/.serve
 	$(BIN)/python -m duplex_engine.model_plugins.cascade fetch --llm $(LLM)
 	exec $(BIN)/python -m duplex_engine.server --llm $(LLM) $(ARGS)
 
-test: lint $(VENV)/.peers
+test: lint $(VENV)/.peers $(VENV)/.moshi
 	$(BIN)/python -m duplex_engine.model_plugins.cascade fetch --llm light
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -50,6 +50,11 @@ $(VENV)/.peers: $(VENV)/.test $(wildcard tests/peers/*install*.py) tests/peers/e
 	$(BIN)/python tests/peers/install.py $(VENV)/peers
 	$(BIN)/python tests/peers/environments.py $(VENV)
 	$(BIN)/python tests/peers/install_javascript.py $(VENV)/peers-javascript
+	touch $@
+
+# The model's first implementation, to compare with. It asks for an older torch than anything else here, and runs with ours.
+$(VENV)/.moshi: $(VENV)/.test
+	$(PIP) install -q --no-deps --upgrade --target $(VENV)/peers-moshi moshi==0.2.13 einops==0.8.2 sphn==0.2.1 tqdm
 	touch $@
 
 clean:

@@ -28,6 +28,8 @@ LIGHT = [
     ("duplex_engine.protocol.codec", ("torch", "vllm", "numpy", "soxr", "trio")),
     ("duplex_engine.conversation.machine", ("torch", "vllm", "trio")),
     ("duplex_engine.model_plugins.scripted.stepper", ("torch", "vllm", "trio")),
+    ("duplex_engine.model_plugins.personaplex.plugin", ("torch", "safetensors", "sentencepiece", "huggingface_hub")),
+    ("duplex_engine.model_plugins.personaplex.stepper", ("transformers", "sentencepiece", "huggingface_hub", "trio")),
 ]
 
 
