@@ -7,6 +7,7 @@ the path only when it is asked for: `pip install --no-deps --target FOLDER moshi
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,8 @@ from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS, LmSizes, Mi
 FOLDER: Final = Path(sys.prefix) / "peers-moshi"
 GOLDEN: Final = Path(__file__).parent / "golden"
 FRAMES: Final = 200
+FRAMES_NARROW: Final = 100
+"""A window of 24 is outgrown several times."""
 
 
 def moshi(name: str) -> Any:
@@ -125,13 +128,13 @@ def uncompiled() -> Any:
 
 
 @torch.no_grad()
-def duplex_run(tiny: Tiny) -> list[list[int]]:
-    """Text and codes of frames 1 to 200 of a greedy call without a prompt; the user's codes mean nothing."""
+def duplex_run(tiny: Tiny, frames: int = FRAMES) -> list[list[int]]:
+    """Text and codes of frames 1 to `frames` of a greedy call without a prompt; the user's codes mean nothing."""
     model = language_model(tiny.lm_file, tiny.model.sizes)
     with uncompiled():
         generator = moshi("moshi.models.lm").LMGen(model, use_sampling=False)
         with generator.streaming(1):
-            said = [generator.step(frame.unsqueeze(-1)) for frame in random_codes(FRAMES + 1, 1)]
+            said = [generator.step(frame.unsqueeze(-1)) for frame in random_codes(frames + 1, 1)]
     return [frame[0, :, 0].tolist() for frame in said[1:]]
 
 
@@ -160,6 +163,6 @@ def heard(tiny: Tiny) -> list[list[int]]:
 
 
 DUPLEX = Golden("duplex", duplex_run)
-DUPLEX_NARROW = Golden("duplex_narrow", duplex_run)
+DUPLEX_NARROW = Golden("duplex_narrow", partial(duplex_run, frames=FRAMES_NARROW))
 LIKELIEST = Golden("likeliest", likeliest)
 HEARD = Golden("heard", heard)

@@ -36,8 +36,7 @@ def by_ring(reference: RingReference, persona: list[int], user: Tensor) -> Tenso
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("persona", [PERSONA, ""])
-@pytest.mark.parametrize("voice", VOICES)
+@pytest.mark.parametrize(("voice", "persona"), [("NATF2", PERSONA), ("NATM1", "")])
 def test_a_prompt_read_at_once_is_the_prompt_stepped_through(tiny: Tiny, voice: str, persona: str) -> None:
     user = random_codes(FRAMES, 1)
     bundle = tiny.bundle(voice)

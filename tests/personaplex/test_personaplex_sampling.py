@@ -44,7 +44,7 @@ def test_draws_follow_the_softmax_of_the_likeliest(sampling: Sampling) -> None:
     for row in range(ROWS):
         draws.begin(row, attrs.evolve(sampling, seed=row))
     random = torch.Generator().manual_seed(1)
-    text_logits, audio_logits = torch.randn(384, generator=random), 2 * torch.randn(2048, generator=random)
+    text_logits, audio_logits = torch.randn(384, generator=random), 2 * torch.randn(512, generator=random)
     texts, codes = [], []
     for _ in range(FRAMES):
         noise = draws.next_frame(list(range(ROWS)))
