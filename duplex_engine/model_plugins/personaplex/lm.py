@@ -22,10 +22,7 @@ ROPE_BASE = 10_000.0
 
 @attrs.frozen(kw_only=True)
 class Block:
-    """Weights of one pre-norm layer. Linear maps are (out, in); the depformer has one of each per inner step in front.
-
-    `gate`: gate rows, then up rows.
-    """
+    """Weights of one pre-norm layer. Linear maps are (out, in). `gate`: gate rows, then up rows."""
 
     norm1: Tensor
     qkv: Tensor
@@ -41,7 +38,8 @@ class LmWeights:
 
     `table`: embeddings of all rows below each other, (text cards + 1 + 16 (cards + 1) + 1, D); its last row is zero and
     stands for the token -1. `offsets`: where each of the 17 begins. `depth_tables[k]`: embedding of what inner step `k`
-    is told, k = 0 the text token.
+    is told, k = 0 the text token. `depth_blocks[k]`: the depformer's layers at inner step `k`, which share nothing but
+    their norms; `depth_heads[k]`: its logits.
     """
 
     table: Tensor
@@ -51,8 +49,8 @@ class LmWeights:
     text_head: Tensor
     depth_in: Tensor
     depth_tables: tuple[Tensor, ...]
-    depth_blocks: tuple[Block, ...]
-    depth_heads: Tensor
+    depth_blocks: tuple[tuple[Block, ...], ...]
+    depth_heads: tuple[Tensor, ...]
 
 
 class Cache:
@@ -74,8 +72,6 @@ class LanguageModel:
         self.dtype = weights.text_head.dtype
         half = torch.arange(0, sizes.head_dim, 2, dtype=torch.float64, device=self.device)
         self._frequencies = ROPE_BASE ** (-half / sizes.head_dim)
-        cells = CODEBOOKS * sizes.depth_layers
-        self._depth_shape = (cells, sizes.depth_heads, sizes.depth_dim // sizes.depth_heads)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The summed embeddings of token rows (..., 17) int64; -1 stands for nothing. Returns (..., D)."""
@@ -98,16 +94,17 @@ class LanguageModel:
         cell = positions % sizes.context
         rotation = self.rotation(positions).view(rows, 1, 1, -1)
         index = torch.arange(rows, device=x.device)
-        mask = torch.arange(visible, device=x.device) <= positions.clamp(max=sizes.context - 1).unsqueeze(1)
+        beyond = torch.arange(visible, device=x.device) > positions.clamp(max=sizes.context - 1).unsqueeze(1)
+        mask = torch.zeros(beyond.shape, device=x.device, dtype=x.dtype).masked_fill_(beyond, -torch.inf)
         mask = mask.view(rows, 1, 1, visible)
-        for number, block in enumerate(self.weights.blocks):
+        keys, values = cache.keys[:, :rows], cache.values[:, :rows]
+        seen_keys, seen_values = (cells[:, :, :visible].transpose(2, 3).unbind() for cells in (keys, values))
+        layers = zip(self.weights.blocks, keys.unbind(), values.unbind(), seen_keys, seen_values, strict=True)
+        for block, into_keys, into_values, past_keys, past_values in layers:
             q, k, v = self._qkv(block, x, rotation)
-            keys, values = cache.keys[number, :rows], cache.values[number, :rows]
-            keys[index, cell] = k
-            values[index, cell] = v
-            heard = F.scaled_dot_product_attention(
-                q.unsqueeze(2), keys[:, :visible].transpose(1, 2), values[:, :visible].transpose(1, 2), attn_mask=mask
-            )
+            into_keys[index, cell] = k
+            into_values[index, cell] = v
+            heard = F.scaled_dot_product_attention(q.unsqueeze(2), past_keys, past_values, attn_mask=mask)
             x = _finish(block, x, heard.reshape(rows, sizes.dim))
         return _norm(x, self.weights.out_norm)
 
@@ -155,22 +152,19 @@ class Depth:
         # All steps look at the same hidden state: one product for all of them.
         self._inputs = F.linear(hidden, weights.depth_in).view(rows, CODEBOOKS, sizes.depth_dim)
         width = sizes.depth_dim // sizes.depth_heads
-        shape = (sizes.depth_layers, rows, sizes.depth_heads, CODEBOOKS, width)
-        self._keys = hidden.new_empty(shape)
-        self._values = hidden.new_empty(shape)
+        shape = (sizes.depth_layers, rows, 2, sizes.depth_heads, CODEBOOKS, width)
+        self._cells = hidden.new_empty(shape).unbind()
 
     def step(self, k: int, told: Tensor) -> Tensor:
         """Logits (R, cards), float32, of codebook `k`. `told`: (R,) int64, the text token for k = 0, else code k - 1."""
         sizes, rows = self._sizes, self._rows
         x = self._inputs[:, k] + F.embedding(told, self._weights.depth_tables[k])
-        for number, block in enumerate(self._weights.depth_blocks):
-            projected = F.linear(_norm(x, block.norm1), block.qkv[k]).view(rows, 3, sizes.depth_heads, -1)
-            self._keys[number, :, :, k] = projected[:, 1]
-            self._values[number, :, :, k] = projected[:, 2]
-            heard = F.scaled_dot_product_attention(
-                projected[:, 0].unsqueeze(2), self._keys[number, :, :, : k + 1], self._values[number, :, :, : k + 1]
-            )
-            x = _finish_step(block, k, x, heard.reshape(rows, sizes.depth_dim))
+        for block, cells in zip(self._weights.depth_blocks[k], self._cells, strict=True):
+            projected = F.linear(_norm(x, block.norm1), block.qkv).view(rows, 3, sizes.depth_heads, -1)
+            cells[..., k, :] = projected[:, 1:]
+            keys, values = cells[..., : k + 1, :].unbind(1)
+            heard = F.scaled_dot_product_attention(projected[:, 0].unsqueeze(2), keys, values)
+            x = _finish(block, x, heard.reshape(rows, sizes.depth_dim))
         return F.linear(x, self._weights.depth_heads[k]).float()
 
 
@@ -188,12 +182,6 @@ def _finish(block: Block, x: Tensor, heard: Tensor) -> Tensor:
     x = x + F.linear(heard, block.out)
     gate, up = F.linear(_norm(x, block.norm2), block.gate).chunk(2, dim=-1)
     return x + F.linear(F.silu(gate) * up, block.down)
-
-
-def _finish_step(block: Block, k: int, x: Tensor, heard: Tensor) -> Tensor:
-    x = x + F.linear(heard, block.out[k])
-    gate, up = F.linear(_norm(x, block.norm2), block.gate[k]).chunk(2, dim=-1)
-    return x + F.linear(F.silu(gate) * up, block.down[k])
 
 
 def lm_weights(tensors: Mapping[str, Tensor], sizes: LmSizes) -> LmWeights:
@@ -216,8 +204,11 @@ def lm_weights(tensors: Mapping[str, Tensor], sizes: LmSizes) -> LmWeights:
             tensors["depformer_text_emb.weight"],
             *(tensors[f"depformer_emb.{k}.weight"] for k in range(CODEBOOKS - 1)),
         ),
-        depth_blocks=tuple(_depth_block(tensors, f"depformer.layers.{n}") for n in range(sizes.depth_layers)),
-        depth_heads=_stacked(tensors, "linears.{}.weight"),
+        depth_blocks=tuple(
+            tuple(_depth_block(tensors, f"depformer.layers.{number}", k) for number in range(sizes.depth_layers))
+            for k in range(CODEBOOKS)
+        ),
+        depth_heads=tuple(tensors[f"linears.{k}.weight"] for k in range(CODEBOOKS)),
     )
 
 
@@ -232,21 +223,13 @@ def _block(tensors: Mapping[str, Tensor], prefix: str) -> Block:
     )
 
 
-def _depth_block(tensors: Mapping[str, Tensor], prefix: str) -> Block:
+def _depth_block(tensors: Mapping[str, Tensor], prefix: str, k: int) -> Block:
     """Attention comes fused, the weights of one inner step below those of the one before; gating comes apart."""
     return Block(
         norm1=tensors[f"{prefix}.norm1.alpha"].flatten(),
-        qkv=_unfused(tensors[f"{prefix}.self_attn.in_proj_weight"]),
-        out=_unfused(tensors[f"{prefix}.self_attn.out_proj.weight"]),
+        qkv=tensors[f"{prefix}.self_attn.in_proj_weight"].chunk(CODEBOOKS)[k],
+        out=tensors[f"{prefix}.self_attn.out_proj.weight"].chunk(CODEBOOKS)[k],
         norm2=tensors[f"{prefix}.norm2.alpha"].flatten(),
-        gate=_stacked(tensors, f"{prefix}.gating.{{}}.linear_in.weight"),
-        down=_stacked(tensors, f"{prefix}.gating.{{}}.linear_out.weight"),
+        gate=tensors[f"{prefix}.gating.{k}.linear_in.weight"],
+        down=tensors[f"{prefix}.gating.{k}.linear_out.weight"],
     )
-
-
-def _unfused(weight: Tensor) -> Tensor:
-    return weight.view(CODEBOOKS, -1, weight.shape[1])
-
-
-def _stacked(tensors: Mapping[str, Tensor], pattern: str) -> Tensor:
-    return torch.stack([tensors[pattern.format(k)] for k in range(CODEBOOKS)])
