@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import pickle
 import tarfile
@@ -22,9 +23,10 @@ from duplex_engine.model_plugins.contract import Work
 from duplex_engine.model_plugins.personaplex.checkpoint import Checkpoint
 from duplex_engine.model_plugins.personaplex.files import CODEC, MODEL, NEEDED, VOICES, find_checkpoint, voice_names
 from duplex_engine.model_plugins.personaplex.questions import Hear, Opening, Said
-from duplex_engine.model_plugins.personaplex.sizes import CheckpointRejected, MimiSizes
+from duplex_engine.model_plugins.personaplex.sizes import CheckpointRejected, LmSizes, MimiSizes, lm_sizes, mimi_sizes
 from duplex_engine.model_plugins.personaplex.stepper import PersonaPlexStepper
 from duplex_engine.model_plugins.personaplex.tiny import make_tiny
+from duplex_engine.model_plugins.personaplex.weights import lm_tensors, mimi_tensors
 
 Tensors = dict[str, Tensor]
 
@@ -56,6 +58,49 @@ def test_sizes_are_read_off_the_shapes(tiny: Tiny, eight_steps: Tiny) -> None:
     assert tiny.checkpoint.mimi.sizes == MimiSizes(
         dim=32, filters=2, layers=1, heads=2, hidden=32, codebook_dim=8, codebooks=8, cards=2048, context=250
     )
+
+
+@pytest.mark.parametrize(("steps", "tensors", "parameters"), [(16, 475, 8.371e9), (8, 355, 7.688e9)])
+def test_the_published_model_has_the_expected_tensors(steps: int, tensors: int, parameters: float) -> None:
+    sizes = LmSizes(
+        dim=4096,
+        layers=32,
+        heads=32,
+        hidden=11264,
+        text_cards=32000,
+        cards=2048,
+        depth_dim=1024,
+        depth_layers=6,
+        depth_heads=16,
+        depth_hidden=2816,
+        depth_steps=steps,
+        context=3000,
+    )
+    wanted = lm_tensors(sizes)
+    assert len(wanted) == tensors
+    assert sum(math.prod(what.shape) for what in wanted.values()) == pytest.approx(parameters, rel=1e-4)
+    assert lm_sizes({name: what.shape for name, what in wanted.items()}, {}) == sizes
+    assert sizes.bytes_per_position == 512 * 1024
+
+
+def test_the_published_codec_has_the_expected_tensors() -> None:
+    sizes = MimiSizes(
+        dim=512,
+        filters=64,
+        layers=8,
+        heads=8,
+        hidden=2048,
+        codebook_dim=256,
+        codebooks=32,
+        cards=2048,
+        context=250,
+    )
+    shapes = {name: what.shape for name, what in mimi_tensors(sizes).items()}
+    assert mimi_sizes(shapes, {}) == sizes
+    codebooks = sum(math.prod(shape) for name, shape in shapes.items() if name.endswith("embedding_sum"))
+    others = sum(math.prod(shape) for name, shape in shapes.items() if "_codebook" not in name)
+    assert codebooks == pytest.approx(16.8e6, rel=1e-2)
+    assert others == pytest.approx(79.3e6, rel=1e-2)
 
 
 def test_steps_that_nobody_hears_are_not_kept(tiny: Tiny) -> None:
