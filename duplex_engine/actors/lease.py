@@ -1,6 +1,6 @@
 """Leases and calls: the scoped use of a worker's slot, and one question on it.
 
-Owns the caller's side of a worker: each call has its own one-use channel, so an answer is addressed to the call and not
+Owns the caller's side of a worker: each call keeps its own answers, so an answer is addressed to the call and not
 to the caller. Hang up the call and the address is gone. Never touches the device.
 """
 
@@ -44,8 +44,11 @@ class Call:
         self.lease = lease
         self.payload = payload
         self.ticket: int | None = None
-        self._sender, self._receiver = trio.open_memory_channel[Answer](room)
+        self._room = room
+        self._answers: deque[Answer] = deque()
+        self._news = trio.lowlevel.ParkingLot()
         self._ended = False
+        self._revoked = False
         self._failure: LeaseLost | StepFailed | None = None
 
     def __enter__(self) -> "Call":
@@ -54,21 +57,23 @@ class Call:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._receiver.close()
+        self.revoke()
         self.lease.hung_up(self)
 
     # --- for the caller -----------------------------------------------------------------------------------------
 
     async def answer(self) -> object:
         """The next answer. Raises trio.EndOfChannel after the last one, LeaseLost or StepFailed when there is none."""
-        try:
-            answer = await self._receiver.receive()
-        except trio.EndOfChannel:
-            if self._failure is None:
-                raise
-            raise self._failure from None
-        except trio.ClosedResourceError:
-            raise LeaseLost(self.lease.worker, BLOCK_ENDED) from None
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._answers:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        while not (self._answers or self._ended or self._revoked):
+            await self._news.park()
+        if self._revoked:
+            raise LeaseLost(self.lease.worker, BLOCK_ENDED)
+        if not self._answers:
+            raise self._failure or trio.EndOfChannel
+        answer = self._answers.popleft()
         if isinstance(answer, Error):
             cause = str(answer.error) or type(answer.error).__name__
             raise StepFailed(self.lease.worker, cause) from answer.error
@@ -76,19 +81,20 @@ class Call:
 
     def revoke(self) -> None:
         """The lease has ended around this call: nothing that was answered may be read any more."""
-        self._receiver.close()
+        self._revoked = True
+        self._answers.clear()
+        self._wake()
 
     # --- for the worker -----------------------------------------------------------------------------------------
 
     def put(self, answer: Answer, *, last: bool) -> bool:
         """Deliver an answer. False when its caller is too far behind to take it: the call has ended as failed then."""
-        try:
-            self._sender.send_nowait(answer)
-        except trio.WouldBlock:
+        if len(self._answers) >= self._room:
             self.end(StepFailed(self.lease.worker, "its answers were not taken in time"))
             return False
-        if last:
-            self.end()
+        self._answers.append(answer)
+        self._ended = self._ended or last
+        self._wake()
         return True
 
     def end(self, failure: LeaseLost | StepFailed | None = None) -> None:
@@ -96,7 +102,11 @@ class Call:
         if not self._ended:
             self._ended = True
             self._failure = failure
-            self._sender.close()
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._news:
+            self._news.unpark_all()
 
 
 class WorkerLease:
