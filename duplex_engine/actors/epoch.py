@@ -183,7 +183,7 @@ class Epoch:
         if math.isinf(due):
             await self._changed.park()
         else:
-            with trio.move_on_at(due):
+            with trio.CancelScope(deadline=due):
                 await self._changed.park()
         return self._take_unit()
 

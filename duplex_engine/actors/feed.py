@@ -19,7 +19,8 @@ class JournalFeed:
     def append(self, event: ServerEvent) -> Entry:
         """Append an event; readers wake."""
         entry = self.journal.append(event)
-        self._grown.unpark_all()
+        if self._grown:
+            self._grown.unpark_all()
         return entry
 
     def close(self) -> None:

@@ -166,7 +166,8 @@ class WorkerLease:
     def take(self) -> Call:
         """The question that has waited longest."""
         call = self.queued.popleft()
-        self._room.unpark()
+        if self._room:
+            self._room.unpark()
         return call
 
     def retire(self) -> None:

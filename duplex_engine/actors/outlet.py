@@ -93,7 +93,8 @@ class Outlet:
     def wrote(self, guest: Attachment) -> None:
         """A guest's writer has finished a batch."""
         guest.writing = False
-        self._progress.unpark_all()
+        if self._progress:
+            self._progress.unpark_all()
         if guest.interrupted_at is not None:
             self._observe(InterruptionSettled(self._session_id, trio.current_time() - guest.interrupted_at))
             guest.interrupted_at = None

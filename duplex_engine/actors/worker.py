@@ -105,14 +105,14 @@ class Worker:
         if work.resets:
             self._stirred.unpark_all()
         began = trio.current_time()
-        results = await self._stepped(stepper, work)
+        results = await self._stepped(stepper, work, began + self.spec.step_timeout_s)
         self._observe(StepTimed(self.spec.name, trio.current_time() - began, len(work.items)))
         for result in results:
             if not shift.deliver(result):
                 self._observe(OutputDropped(self.spec.name))
 
-    async def _stepped(self, stepper: HostedStepper, work: Work) -> Sequence[Result]:
-        with trio.CancelScope(deadline=trio.current_time() + self.spec.step_timeout_s):
+    async def _stepped(self, stepper: HostedStepper, work: Work, deadline: float) -> Sequence[Result]:
+        with trio.CancelScope(deadline=deadline):
             return await stepper.step(work)
         limit = f"{self.spec.step_timeout_s:g} s"
         raise WorkerCrashed(f"worker {self.spec.name!r} did not finish a step within {limit}")

@@ -33,6 +33,7 @@ class Listening:
         self, scene: Scene, speech: Speech, answers: Answers, committing: Committing, listens: Listens
     ) -> None:
         self._scene = scene
+        self._accepted = scene.capabilities.required_inputs | scene.capabilities.optional_inputs
         self._speech = speech
         self._answers = answers
         self._committing = committing
@@ -76,15 +77,14 @@ class Listening:
             self._speech.keep(heard.samples)
 
     def _check(self, command: AppendAudio, heard: Heard) -> None:
-        capabilities = self._scene.capabilities
-        accepted = capabilities.required_inputs | capabilities.optional_inputs
+        required = self._scene.capabilities.required_inputs
         for modality, there, param in (
             (Modality.VIDEO, bool(command.video_frames), "video_frames"),
             (Modality.AUDIO, bool(command.audio), "audio"),
         ):
-            if there and modality not in accepted:
+            if there and modality not in self._accepted:
                 raise ProtocolViolation("invalid_input_modality", f"this model takes no {modality.value}", param)
-            if not there and modality in capabilities.required_inputs:
+            if not there and modality in required:
                 raise ProtocolViolation(
                     "invalid_input_modality", f"this model needs {modality.value} with every append", param
                 )

@@ -28,6 +28,8 @@ class Modality(Enum):
     AUDIO = "audio"
     VIDEO = "video"
 
+    __hash__ = object.__hash__  # members are singletons; hashing their names takes longer
+
 
 @attrs.frozen(kw_only=True)
 class Capabilities:

@@ -30,7 +30,9 @@ class Encoding(Enum):
     @property
     def telephone(self) -> bool:
         """Whether this is one of the two G.711 laws."""
-        return self in (Encoding.ULAW, Encoding.ALAW)
+        return self is Encoding.ULAW or self is Encoding.ALAW
+
+    __hash__ = object.__hash__  # members are singletons; hashing their names takes longer
 
 
 _SAMPLE_BYTES = {Encoding.PCM16: 2, Encoding.F32: 4, Encoding.ULAW: 1, Encoding.ALAW: 1, Encoding.WAV: 2}

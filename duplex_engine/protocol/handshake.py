@@ -167,6 +167,8 @@ class ConnectionState(Enum):
     CLOSING = "closing"
     CLOSED = "closed"
 
+    __hash__ = object.__hash__  # members are singletons; hashing their names takes longer
+
 
 class Happening(Enum):
     """What can happen to a connection."""
@@ -180,6 +182,8 @@ class Happening(Enum):
     REFUSED = "refused"
     ENDING = "session ended"
     GONE = "peer gone"
+
+    __hash__ = object.__hash__  # members are singletons; hashing their names takes longer
 
 
 _S, _H = ConnectionState, Happening
