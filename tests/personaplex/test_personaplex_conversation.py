@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import structlog
 import trio
 from personaplex_calls import FRAME_S, Call, Slow, calling, exchange, noise
 from personaplex_kit import Tiny
@@ -11,7 +12,10 @@ from trio.testing import MockClock
 
 from duplex_engine.actors.observations import InputDropped, StepTimed
 from duplex_engine.errors import AdmissionRefused, ConfigRejected
+from duplex_engine.model_plugins.contract import Work
 from duplex_engine.model_plugins.personaplex.load import TickLoad
+from duplex_engine.model_plugins.personaplex.questions import Begin, Hear, Measure, Opening
+from duplex_engine.model_plugins.personaplex.stepper import PersonaPlexStepper
 from duplex_engine.protocol.commands import BargeIn, CancelResponse, ClearOutputAudio, UpdateSession
 from duplex_engine.protocol.events import (
     ErrorEvent,
@@ -291,3 +295,35 @@ async def test_a_prompt_that_fills_the_window_ends_the_session_and_nobody_else(
             assert call.all(SessionClosed)
         assert call.all(ErrorEvent)
         assert len(neighbour.all(OutputAudioDelta)) >= 29
+
+
+async def test_the_device_is_judged_before_anybody_calls(autojump_clock: MockClock, tiny: Tiny) -> None:
+    for limit_ms, verdict in ((0.001, "device_too_slow"), (10_000.0, "frame_measured")):
+        with structlog.testing.capture_logs() as logs:
+            async with exchange(tiny, admit_below_ms=limit_ms, seats=2):
+                pass
+        (judged,) = [line for line in logs if "frame_ms" in line]
+        assert judged["event"] == verdict
+        assert 0 < judged["frame_ms"] < 5_000
+
+
+async def test_measuring_leaves_no_trace(autojump_clock: MockClock, tiny: Tiny) -> None:
+    stepper = PersonaPlexStepper(checkpoint=str(tiny.folder), slots=2)
+    stepper.load(lambda *_: None)
+    opening = Opening(voice="NATF2", persona=(), text_temperature=0, audio_temperature=0)
+    frames = [Hear(frame.tobytes()) for frame in noise(5)]
+
+    def talk() -> list[object]:
+        said: list[object] = []
+        opens: tuple[tuple[int, dict[str, object]], ...] = ((0, {"opening": opening}),)
+        for ticket, question in enumerate([Begin(), *frames]):
+            work = Work(resets=(0,) if opens else (), opens=opens, items=((0, ticket, question),))
+            results = list(stepper.step(work))
+            opens = ()
+            said += [result.outcome.unwrap() for result in results]
+        return said[1:]
+
+    before = talk()
+    (measured,) = stepper.step(Work(items=((0, 9, Measure(3)),)))
+    assert isinstance(measured.outcome.unwrap(), float)
+    assert talk() == before

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import structlog
 import trio
 
 from duplex_engine.config import SessionLimits
@@ -26,7 +27,7 @@ from duplex_engine.model_plugins.contract import (
 from duplex_engine.model_plugins.personaplex.files import CheckpointFiles, find_checkpoint, voice_names
 from duplex_engine.model_plugins.personaplex.load import TickLoad
 from duplex_engine.model_plugins.personaplex.plan import House, PersonaPlexPlan, plan_session, replan_session
-from duplex_engine.model_plugins.personaplex.questions import Begin, Hear, Said
+from duplex_engine.model_plugins.personaplex.questions import Begin, Hear, Measure, Said
 from duplex_engine.model_plugins.personaplex.sizes import FRAME_SAMPLES, RATE_HZ
 from duplex_engine.model_plugins.personaplex.text import PERSONA_CHARACTERS, Pieces, open_vocabulary
 from duplex_engine.protocol.capabilities import Capabilities, Interrupt, Modality, TurnPolicy
@@ -38,6 +39,8 @@ DEFAULT_VOICE: Final = "NATF2"
 DEFAULT_PERSONA: Final = (
     "You are a wise and friendly teacher. Answer questions or provide advice in a clear and engaging way."
 )
+log = structlog.get_logger()
+
 STEPPER: Final = "duplex_engine.model_plugins.personaplex.stepper:PersonaPlexStepper"
 
 
@@ -166,9 +169,22 @@ class PersonaPlexPlugin(NativeDuplex):
         return None
 
     async def warm_up(self, rehearsal: Rehearsal) -> None:
-        """Read the default prompt and hear a few frames of silence."""
-        async with rehearsal.epoch(self.plan(SessionConfig(native=True)), None) as epoch:
+        """Read the default prompt, see whether the device keeps up, and hear a few frames of silence."""
+        plan = plan_session(SessionConfig(native=True), self._house)
+        async with rehearsal.epoch(plan, None) as epoch:
+            async with epoch.lease("model", opening=plan.opening) as lease:
+                self._judge(await lease.step(Measure()))
             await self.converse(epoch)
+
+    def _judge(self, frame_s: object) -> None:
+        assert isinstance(frame_s, float)
+        cost = {"frame_ms": round(frame_s * 1000, 1), "of_ms": UNIT_MS, "device": self.options.device}
+        if frame_s * 1000 > self.options.admit_below_ms:
+            log.warning(
+                "device_too_slow", **cost, hint="with all seats taken callers will hear gaps; offer fewer seats"
+            )
+        else:
+            log.info("frame_measured", **cost)
 
     # --- conversation -------------------------------------------------------------------------------------------
 

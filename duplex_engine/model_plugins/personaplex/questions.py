@@ -22,6 +22,13 @@ class Begin:
 
 
 @attrs.frozen
+class Measure:
+    """Answered with the seconds that a frame of all slots together takes: the median of `frames`. Nobody else may be there."""
+
+    frames: int = 20
+
+
+@attrs.frozen
 class Hear:
     """One frame of the user: 1,920 float32 samples at 24 kHz as bytes."""
 

@@ -4,12 +4,15 @@ Owns which slots are ready, which prompts are still being read, and the order of
 encode, think, decode. Codes never leave the device. Knows no Trio and no sessions.
 """
 
+import time
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import structlog
 import torch
 from outcome import Error, Value
@@ -19,7 +22,7 @@ from duplex_engine.model_plugins.personaplex.calls import Calls
 from duplex_engine.model_plugins.personaplex.checkpoint import Checkpoint
 from duplex_engine.model_plugins.personaplex.mimi import Codec
 from duplex_engine.model_plugins.personaplex.prompt import prompt_rows
-from duplex_engine.model_plugins.personaplex.questions import Begin, Hear, Opening, Said
+from duplex_engine.model_plugins.personaplex.questions import Begin, Hear, Measure, Opening, Said
 from duplex_engine.model_plugins.personaplex.sampling import Sampling
 from duplex_engine.model_plugins.personaplex.sizes import FRAME_SAMPLES, CheckpointRejected
 from duplex_engine.model_plugins.personaplex.snapshot import Reading, Snapshot, Snapshots
@@ -158,25 +161,30 @@ class PersonaPlexStepper:
                         due[slot] = ticket
                     case Begin():
                         results.append(Result(ticket, Value(None)))
+                    case Measure(frames=frames):
+                        results.append(Result(ticket, Value(self._measure(frames))))
                     case _:
                         results.append(Result(ticket, Error(TypeError(f"not a question: {question!r}"))))
         return due
 
     def _frame(self, due: Mapping[int, int]) -> list[Result]:
         rows = sorted(due)
+        pcm, texts = self._sound_and_text(rows)
+        return [
+            Result(due[row], Value(Said(pcm[row].tobytes(), texts[row], rolled=self._calls.rolls(row)))) for row in rows
+        ]
+
+    def _sound_and_text(self, rows: Sequence[int]) -> tuple[npt.NDArray[np.int16], list[int]]:
+        """One frame of these rows: PCM16 (R, 1920) and text tokens of all rows that were computed."""
         count = self._computed(rows[-1] + 1)
         stepped = torch.zeros(count, dtype=torch.bool)
-        stepped[rows] = True
+        stepped[list(rows)] = True
         stepped = stepped.to(self._device)
         codes = self._codec.encode(torch.from_numpy(self._sound[:count]).to(self._device), stepped)
         frame = self._calls.step(rows, codes)
         sound = self._codec.decode(frame.codes, stepped)
         pcm = (sound.clamp(-1, 1) * 32767).round().to(torch.int16).cpu().numpy()
-        texts = frame.text.tolist()
-        return [
-            Result(due[row], Value(Said(pcm[row].astype("<i2").tobytes(), texts[row], self._calls.rolls(row))))
-            for row in rows
-        ]
+        return pcm.astype("<i2"), frame.text.tolist()
 
     def _computed(self, used: int) -> int:
         """How many rows a step computes when the first `used` take part.
@@ -184,6 +192,22 @@ class PersonaPlexStepper:
         On a CPU all of them: kernels round differently for other numbers of rows, and nobody may hear who else is there.
         """
         return self._slots_count if self._device.type == "cpu" else used
+
+    def _measure(self, frames: int) -> float:
+        everybody = range(self._slots_count)
+        self._sound[:] = 0
+        seconds = []
+        for _ in range(frames):
+            began = time.perf_counter()
+            self._sound_and_text(everybody)
+            seconds.append(time.perf_counter() - began)
+        for slot in everybody:
+            self._calls.close(slot)
+            self._codec.reset_encoder(slot)
+            self._codec.reset_decoder(slot)
+        for let in self._slots.values():
+            let.ready = False
+        return median(seconds)
 
 
 def _prompt_of(opening: Opening) -> tuple[str, tuple[int, ...]]:
