@@ -14,7 +14,8 @@ import trio
 from duplex_engine.actors.epoch import Lender
 from duplex_engine.actors.handle import SessionHandle
 from duplex_engine.actors.observations import Observe, SeatRefused
-from duplex_engine.actors.session import Opening, Session
+from duplex_engine.actors.opening import Opening
+from duplex_engine.actors.session import Session
 from duplex_engine.config import SessionLimits
 from duplex_engine.errors import AdmissionRefused, ResumeRefused
 from duplex_engine.model_plugins.contract import ModelPlugin

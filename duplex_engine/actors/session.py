@@ -1,11 +1,10 @@
 """The session actor: one conversation, from taking a seat to its last word.
 
-Owns the command loop, the conversation machine, the journal, the input, and the epoch of the moment. Commands queue;
-speech does not: what the model says is applied in the model's own step (`learn`). Never talks to a socket.
+Owns the command loop and the conversation machine, and whatever performs the machine's effects: outlet, inlet, epochs.
+Commands queue; speech does not: what the model says is applied in the model's own step (`learn`). Never talks to a socket.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -13,22 +12,20 @@ import structlog
 import trio
 from outcome import Error, Value, capture
 
-from duplex_engine.actors.epoch import Epoch, Lender
 from duplex_engine.actors.inlet import Inlet
 from duplex_engine.actors.mailbox import ANSWERED_AT_ONCE, NO_ACTIVITY, Mailbox, input_bytes
 from duplex_engine.actors.observations import (
     FirstAudio,
     InputRefusedByLimit,
-    Observe,
     ResponseFinished,
     SessionEnded,
     SessionOpened,
 )
+from duplex_engine.actors.opening import Opening
 from duplex_engine.actors.outlet import Outlet
 from duplex_engine.actors.patience import Patience
-from duplex_engine.actors.response import failure
-from duplex_engine.actors.supervisor import RestartBudget, contain
-from duplex_engine.config import SessionLimits
+from duplex_engine.actors.succession import Succession
+from duplex_engine.actors.supervisor import contain
 from duplex_engine.conversation.effects import (
     DeliverOutput,
     DropInput,
@@ -52,30 +49,13 @@ from duplex_engine.conversation.facts import Fact, ResponseAudio, ResponseEnded,
 from duplex_engine.conversation.hearing import Ears, append_s
 from duplex_engine.conversation.machine import Conversation
 from duplex_engine.errors import CodedError, ConfigRejected, ProtocolViolation
-from duplex_engine.model_plugins.contract import EpochCause, ModelPlugin, SessionPlan
-from duplex_engine.protocol.capabilities import Capabilities
+from duplex_engine.model_plugins.contract import UnitFormat
 from duplex_engine.protocol.commands import AppendAudio, ClientCommand, CommitAudio
 from duplex_engine.protocol.errors import ends_session
 from duplex_engine.protocol.events import ServerEvent, SessionLagging
 from duplex_engine.protocol.session_config import SessionConfig
 
 log = structlog.get_logger()
-
-
-@attrs.frozen(kw_only=True)
-class Opening:
-    """Everything a session is opened with."""
-
-    id: str
-    config: SessionConfig
-    plan: SessionPlan
-    plugin: ModelPlugin
-    capabilities: Capabilities
-    lender: Lender
-    limits: SessionLimits
-    observe: Observe
-    release_seat: Callable[[], None]
-    tethered: bool = False
 
 
 class Session:
@@ -89,20 +69,9 @@ class Session:
         self.intake, self.outputs = self._inlet.intake, self._inlet.outputs
         self.over = trio.Event()
         self._opening = opening
-        self._plan = opening.plan
         self._observe = opening.observe
         self._log = log.bind(session_id=opening.id)
-        self._machine = Conversation(
-            session_id=opening.id,
-            config=opening.config,
-            capabilities=attrs.evolve(
-                opening.capabilities, interrupt=opening.plan.interrupt or opening.capabilities.interrupt
-            ),
-            input_rate_hz=self.unit_format.rate_hz,
-            output_rate_hz=self.unit_format.output_rate_hz,
-            limits=opening.limits,
-            now=trio.current_time,
-        )
+        self._machine = _conversation(opening, self.unit_format)
         self._ears = Ears(opening.config, self.unit_format.rate_hz, opening.plugin.detector())
         resumable = opening.capabilities.resume and opening.config.numbered and not opening.tethered
         self.outlet = Outlet(
@@ -114,7 +83,6 @@ class Session:
             numbered=opening.config.numbered,
         )
         self._mailbox = Mailbox(opening.limits.mailbox_commands)
-        self._memory = opening.plugin.remember(opening.limits)
         self._scope = trio.CancelScope()
         self._ending = EndSession("transport_error")
         self._watched = trio.lowlevel.ParkingLot()
@@ -126,7 +94,9 @@ class Session:
             active_at=trio.current_time(),
         )
         self._turn_ended_at: float | None = None
-        self._epoch = self._new_epoch(EpochCause.OPENED)
+        self._epochs = Succession(
+            self, opening.plugin, opening.lender, opening.plan, failed=self._model_failed, log=self._log
+        )
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -146,13 +116,13 @@ class Session:
         with self._scope:
             async with trio.open_nursery() as nursery:
                 self._emit_all(self._machine.opening())
-                nursery.start_soon(self._run_epochs)
+                nursery.start_soon(self._epochs.run)
                 nursery.start_soon(self._watch)
                 task_status.started()
                 await self._obey_commands()
 
     def _say_last_words(self) -> None:
-        self._epoch.cut("session_closed")
+        self._epochs.epoch.cut("session_closed")
         self._mailbox.close()
         self.intake.clear()
         self._opening.release_seat()
@@ -167,7 +137,7 @@ class Session:
         if not self._scope.cancel_called:
             self._ending = EndSession(reason, expired)
             self._scope.cancel(reason=reason)
-            self._epoch.cut("session_closed")
+            self._epochs.epoch.cut("session_closed")
 
     @property
     def ending(self) -> bool:
@@ -233,7 +203,8 @@ class Session:
         for effect in self._decide(command):
             match effect:
                 case InterruptResponses(reason=reason, epoch=epoch):
-                    unfinished = self._interrupt(reason, whole_epoch=epoch)
+                    self.outlet.interrupted()
+                    unfinished = self._epochs.interrupt(reason, whole_epoch=epoch)
                 case Reconfigure():
                     self._emit_all(self._reconfigure(effect))
                 case EndSession(reason=reason, expired=expired):
@@ -266,14 +237,14 @@ class Session:
             case Feed():
                 self._take_in(effect)
             case Overheard(utterance=utterance):
-                self._epoch.overheard(utterance)
+                self._epochs.epoch.overheard(utterance)
             case OfferTurn(turn=turn):
                 self._started = True
                 self._turn_ended_at = trio.current_time()
-                self._epoch.offer(turn)
+                self._epochs.epoch.offer(turn)
             case DeliverOutput(output=output):
                 self.outputs.append(output)
-                self._epoch.fed()
+                self._epochs.epoch.fed()
             case DropInput():
                 self._inlet.clear()
             case ResetDetector():
@@ -294,8 +265,8 @@ class Session:
         if feed.commit:
             self._turn_ended_at = trio.current_time()
         answering = self._machine.active_response_id is not None
-        if self._inlet.take_in(feed, answering=answering, max_backlog_s=self._plan.max_backlog_s):
-            self._epoch.fed()
+        if self._inlet.take_in(feed, answering=answering, max_backlog_s=self._epochs.plan.max_backlog_s):
+            self._epochs.epoch.fed()
         self._tell_lag()
 
     def _tell_lag(self) -> None:
@@ -342,22 +313,22 @@ class Session:
     @property
     def lead_s(self) -> float | None:
         """How far audio may run ahead."""
-        return self._plan.lead_s
+        return self._epochs.plan.lead_s
 
     @property
     def late_s(self) -> float:
         """How late a unit may come before silence is heard in its place."""
-        return self._plan.late_s
+        return self._epochs.plan.late_s
 
     @property
     def endless(self) -> bool:
         """Whether an answer may last for ever."""
-        return self._plan.endless
+        return self._epochs.plan.endless
 
     def _say(self, event: ServerEvent) -> None:
         if not self.outlet.say(event) and not self._scope.cancel_called:
             self._log.warning("output_overflow")
-            self._epoch.cut("output_overflow", ResponseStatus.FAILED)
+            self._epochs.epoch.cut("output_overflow", ResponseStatus.FAILED)
             self.end("output_overflow")
 
     def _trim(self, seq: int, event_id: str | None) -> None:
@@ -368,47 +339,18 @@ class Session:
 
     # --- epochs -------------------------------------------------------------------------------------------------
 
-    async def _run_epochs(self) -> None:
-        failures = RestartBudget(self.limits.failed_epochs, self.limits.failed_epochs_window_s)
-        while True:
-            epoch = self._epoch
-            crash = await contain(partial(epoch.run, self._opening.plugin))
-            if not epoch.scope.cancel_called:  # it ended by itself, so that nothing is in its place yet
-                self._epoch = self._new_epoch(EpochCause.FAILED)
-            if crash is not None:
-                await self._epoch_failed(crash, failures)
-
-    async def _epoch_failed(self, crash: Exception, failures: RestartBudget) -> None:
-        error = CodedError(*failure(crash))
-        if not ends_session(error.code):
-            self._log.error("epoch_failed", exc_info=crash)
-        await trio.lowlevel.checkpoint_if_cancelled()  # what ended the session as well has been said
-        pause = failures.spend(trio.current_time())
-        if math.isinf(pause):
-            error = CodedError("model_unavailable", f"the model failed {failures.restarts + 1} times: {crash}")
-        if ends_session(error.code):
-            self._emit_all(self._machine.refuse(error, None))
-            self.end(error.code)
-        await trio.sleep(pause)
-
-    def _new_epoch(self, cause: EpochCause) -> Epoch:
-        return Epoch(self, self._opening.lender, self._plan, self._memory, cause)
-
-    def _interrupt(self, reason: str, *, whole_epoch: bool) -> Sequence[trio.Event]:
-        """Order the answers to be left; returns what is over when they are."""
-        self.outlet.interrupted()
-        if not whole_epoch:
-            return self._epoch.interrupt(reason)
-        # What the old one's last words bring about, such as a deferred turn, is already the next one's business.
-        ending, self._epoch = self._epoch, self._new_epoch(EpochCause.INTERRUPTED)
-        return ending.end(reason)
+    def _model_failed(self, error: CodedError) -> None:
+        """The model cannot go on with this session."""
+        self._emit_all(self._machine.refuse(error, None))
+        self.end(error.code)
 
     def _reconfigure(self, change: Reconfigure) -> Sequence[SyncEffect]:
+        before = self._epochs.plan
         try:
-            plan = self._opening.plugin.replan(self._plan, change.config, change.patch, started=self._started)
+            plan = self._opening.plugin.replan(before, change.config, change.patch, started=self._started)
         except ConfigRejected as error:
             return self._machine.reconfigure_refused(change, error)
-        self._plan = self._epoch.plan = plan
+        self._epochs.replan(plan)
         return self._machine.reconfigured(change)
 
     # --- presence and patience ----------------------------------------------------------------------------------
@@ -439,3 +381,17 @@ class Session:
     def config(self) -> SessionConfig:
         """The effective configuration."""
         return self._machine.config
+
+
+def _conversation(opening: Opening, unit_format: UnitFormat) -> Conversation:
+    """The conversation machine of a session. Its plan may say better than its model what an interruption ends."""
+    interrupt = opening.plan.interrupt or opening.capabilities.interrupt
+    return Conversation(
+        session_id=opening.id,
+        config=opening.config,
+        capabilities=attrs.evolve(opening.capabilities, interrupt=interrupt),
+        input_rate_hz=unit_format.rate_hz,
+        output_rate_hz=unit_format.output_rate_hz,
+        limits=opening.limits,
+        now=trio.current_time,
+    )

@@ -152,7 +152,7 @@ async def ends(caller: Caller) -> None:
         await caller.stream.aclose()
 
 
-MENDED = {"duplex_engine.actors.session.Session._run_epochs"}
+MENDED = {"duplex_engine.actors.succession.Succession.run"}
 """What begins afresh after a crash, in the same call."""
 
 

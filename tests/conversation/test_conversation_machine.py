@@ -112,7 +112,7 @@ class ConversationMachine(RuleBasedStateMachine):
         self.rig = Rig(config, capabilities, SessionLimits(input_bytes=200_000))
         self.watch.see(self.rig.events, strict=True)
 
-    # --- helpers ----------------------------------------------------------------------------------------------
+    # --- what tests ask for ----------------------------------------------------------------------------------------------
 
     def note(self, events: list[Any]) -> list[Any]:
         self.watch.see(events, strict=self.config.duplex_events)
