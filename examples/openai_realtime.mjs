@@ -18,8 +18,8 @@ line.on("response.output_audio.delta", ({ delta }) => {
   bytes += Buffer.from(delta, "base64").length; // PCM16 at 24 kHz: play it
 });
 line.on("response.output_audio_transcript.delta", ({ delta }) => process.stdout.write(delta));
-line.on("response.done", () => {
-  console.log(` (${bytes} bytes of sound)`);
+line.on("response.done", ({ response }) => {
+  console.log(response.status_details?.error?.message ?? ` (${bytes} bytes of sound)`);
   line.close();
 });
 line.on("error", (error) => {

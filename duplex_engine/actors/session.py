@@ -203,8 +203,7 @@ class Session:
         for effect in self._decide(command):
             match effect:
                 case InterruptResponses(reason=reason, epoch=epoch):
-                    self.outlet.interrupted()
-                    unfinished = self._epochs.interrupt(reason, whole_epoch=epoch)
+                    unfinished = self.interrupt(reason, whole_epoch=epoch)
                 case Reconfigure():
                     self._emit_all(self._reconfigure(effect))
                 case EndSession(reason=reason, expired=expired):
@@ -344,10 +343,14 @@ class Session:
         self._emit_all(self._machine.refuse(error, None))
         self.end(error.code)
 
+    def interrupt(self, reason: str, *, whole_epoch: bool) -> Sequence[trio.Event]:
+        """Order the answers to be left, or the epoch as a whole; returns what is over when they are."""
+        self.outlet.interrupted()
+        return self._epochs.interrupt(reason, whole_epoch=whole_epoch)
+
     def _reconfigure(self, change: Reconfigure) -> Sequence[SyncEffect]:
-        before = self._epochs.plan
         try:
-            plan = self._opening.plugin.replan(before, change.config, change.patch, started=self._started)
+            plan = self._opening.plugin.replan(self._epochs.plan, change.config, change.patch, started=self._started)
         except ConfigRejected as error:
             return self._machine.reconfigure_refused(change, error)
         self._epochs.replan(plan)

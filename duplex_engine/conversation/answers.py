@@ -182,8 +182,8 @@ class Answers:
         if ended.status in SAID_OUT:
             self._let_out(answer)
         answer.status = ended.status
-        if ended.status is ResponseStatus.FAILED:
-            self._scene.complain(CodedError(ended.reason, ended.message or "the answer failed"))
+        if ended.status is ResponseStatus.FAILED and self._scene.strict:  # in `ga` its details say so
+            self._scene.complain(CodedError(ended.reason, ended.message))
         elif ended.yielded:
             self._say.listen(answer, ended.listen_reason)
         elif ended.reason == CONTINUATION_LIMIT and self._scene.config.native:
@@ -214,6 +214,8 @@ class Answers:
             # Given up without our asking. Other answers keep their label: it is raised with the last one.
             self._scene.epoch += 0 if self.alive else 1
             self._cut(answer, fact.reason)
+        if fact.status is ResponseStatus.FAILED and not fact.message:
+            return attrs.evolve(fact, message="the answer failed")
         if fact.listen_reason == CONTINUATION_LIMIT and not self._scene.config.native:
             return attrs.evolve(fact, yielded=False)  # who was asked to speak has simply come to the end (6.7)
         return fact

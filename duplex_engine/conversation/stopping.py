@@ -11,7 +11,7 @@ from duplex_engine.conversation.scene import Scene
 from duplex_engine.conversation.turns import Happening
 from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.commands import BargeIn, CancelInput, CancelResponse, ClearInput, ClearOutputAudio
-from duplex_engine.protocol.events import InputCleared, OutputAudioCleared
+from duplex_engine.protocol.events import UNSET, InputCleared, OutputAudioCleared
 
 CLIENT_CANCELLED = "client_cancelled"
 BARGED_IN = "barge_in"
@@ -73,7 +73,8 @@ class Stopping:
             answer.cursor.cap(self._ledger.heard_ms(answer.cursor))
             scene.happened(Happening.ANSWER_OVER)
         else:
-            scene.say(OutputAudioCleared(response_id=command.response_id if answer is None else answer.id))
+            nobody = command.response_id or (None if scene.strict else UNSET)
+            scene.say(OutputAudioCleared(response_id=nobody if answer is None else answer.id))
 
     def _meant(self, command: ClearOutputAudio) -> Answer | None:
         answers = self._answers

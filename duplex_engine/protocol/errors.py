@@ -185,12 +185,21 @@ def error_event(
         error=ErrorDetail(
             type=error_type(code),
             code=code,
-            message=message if len(message) <= MESSAGE_CHARACTERS else f"{message[:MESSAGE_CHARACTERS]}…",
+            message=_short(message),
             event_id=UNSET if event_id is None else event_id,
             param=UNSET if param is None else param[:NAME_CHARACTERS],
             retryable=UNSET if says is None else says,
         )
     )
+
+
+def error_details(code: str, message: str) -> dict[str, str]:
+    """The error of a failed answer, as `ga` says it inside `response.done`."""
+    return {"type": error_type(code), "code": code, "message": _short(message)}
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= MESSAGE_CHARACTERS else f"{message[:MESSAGE_CHARACTERS]}…"
 
 
 def error_from(error: CodedError, event_id: str | None = None) -> ErrorEvent:

@@ -358,7 +358,7 @@ class RateLimitsUpdated:
 @attrs.frozen(kw_only=True)
 class OutputAudioCleared:
     TYPE: ClassVar[str] = "output_audio_buffer.cleared"
-    response_id: str | None
+    response_id: str | Absent | None = UNSET
 
 
 @attrs.frozen(kw_only=True)

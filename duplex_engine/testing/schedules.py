@@ -166,7 +166,7 @@ async def _bomb(
         session.end("ended by the test")
         overs: Sequence[trio.Event] = (session.over,)
     else:
-        overs = session._interrupt("ended by the test", whole_epoch=ending is Ending.EPOCH)
+        overs = session.interrupt("ended by the test", whole_epoch=ending is Ending.EPOCH)
     for over in overs:
         await over.wait()
     assert trio.current_time() == before, f"ending the {ending.value} took {trio.current_time() - before:g} s"

@@ -48,6 +48,7 @@ from duplex_engine.protocol.events import (
     FunctionArgumentsDone,
     ItemAdded,
     ItemDone,
+    OutputAudioCleared,
     OutputAudioDelta,
     OutputItemAdded,
     OutputTextDelta,
@@ -61,6 +62,7 @@ from duplex_engine.protocol.events import (
     TranscriptionDelta,
 )
 from duplex_engine.protocol.formats import Encoding
+from duplex_engine.protocol.session_config import SessionConfig
 
 COMPLETED, CANCELLED = ResponseStatus.COMPLETED, ResponseStatus.CANCELLED
 FAILED, INCOMPLETE = ResponseStatus.FAILED, ResponseStatus.INCOMPLETE
@@ -391,6 +393,13 @@ def test_clearing_the_output_of_a_finished_answer_stops_its_playback():
     assert rig.machine.epoch == 1, "nothing was playing any more"
 
 
+@pytest.mark.parametrize(("config", "nobody"), [(PUSH_TO_TALK, None), (GA, UNSET)])
+def test_clearing_the_output_where_nothing_was_ever_said(config: SessionConfig, nobody: object):
+    rig = Rig(config)
+    assert only(rig.obey(ClearOutputAudio()), OutputAudioCleared).response_id is nobody
+    assert only(rig.obey(ClearOutputAudio(response_id="resp_x")), OutputAudioCleared).response_id == "resp_x"
+
+
 def test_clearing_the_output_of_an_older_answer_leaves_the_new_one_alone():
     rig = Rig()
     old = rig.asks()
@@ -577,10 +586,11 @@ def test_a_spoken_answer_in_ga():
 def test_a_failure_in_ga():
     rig = Rig(GA)
     turn = rig.asks()
-    said = rig.ends(turn, FAILED, "engine_error")
+    said = rig.ends(turn, FAILED, "engine_error", message="worker 'tts' was lost: crashed")
+    assert "error" not in types(said)
     assert done_of(said)["status_details"] == {
         "type": "failed",
-        "error": {"type": "server_error", "code": "engine_error"},
+        "error": {"type": "server_error", "code": "engine_error", "message": "worker 'tts' was lost: crashed"},
     }
     assert only(said, ItemDone).item["status"] == "incomplete"
 

@@ -30,7 +30,7 @@ from duplex_engine.protocol.ids import EventIds, new_client_event_id, new_item_i
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 INTS = st.integers(-(2**53), 2**53)
-FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+FLOATS = st.floats(-(2**53), 2**53)
 JSON = st.recursive(
     st.none() | st.booleans() | INTS | FLOATS | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),

@@ -16,6 +16,7 @@ from duplex_engine.conversation.playback import Ledger
 from duplex_engine.conversation.projection.functions import CallProjection, usage_object
 from duplex_engine.conversation.projection.session import text_map
 from duplex_engine.conversation.scene import Scene
+from duplex_engine.protocol.errors import error_details
 from duplex_engine.protocol.events import (
     UNSET,
     Absent,
@@ -262,7 +263,7 @@ def _status_details(ended: ResponseEnded, *, strict: bool) -> JsonObject | None:
     if ended.reason in GA_REASONS:
         details["reason"] = GA_REASONS[ended.reason]
     if ended.status is ResponseStatus.FAILED:
-        details["error"] = {"type": "server_error", "code": ended.reason}
+        details["error"] = error_details(ended.reason, ended.message)
     return details
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 
 from duplex_engine.protocol.events import (
-    ErrorDetail,
     ErrorEvent,
     FunctionArgumentsDone,
     OutputAudioDelta,
@@ -72,7 +71,6 @@ class AnswerReader:
     asked_as: str
     _id: str | None = attrs.field(default=None, init=False)
     _calls: int = attrs.field(default=0, init=False)
-    _error: ErrorDetail | None = attrs.field(default=None, init=False)
     _reason: str | None = attrs.field(default=None, init=False)
     _usage: Json = attrs.field(factory=dict, init=False)
 
@@ -97,10 +95,8 @@ class AnswerReader:
             case FunctionArgumentsDone():
                 self._calls += 1
                 return Call(event.call_id, event.name, event.arguments)
-            case ErrorEvent(error=error):
-                self._error = error
-                if error.event_id == self.asked_as:
-                    raise failed(error.code, error.message)
+            case ErrorEvent(error=error) if error.event_id == self.asked_as:
+                raise failed(error.code, error.message)
             case ResponseDone(response_id=response_id, response=response) if response_id == self._id:
                 self._end(response)
         return None
@@ -108,18 +104,13 @@ class AnswerReader:
     def _end(self, response: Json) -> None:
         status, details = response["status"], response["status_details"] or {}
         if status == "failed":
-            raise self._failure(details)
+            raise failed(details["error"]["code"], details["error"]["message"])
         if status == "cancelled":
             raise ChatRefused(503, "the answer was cut off; ask again in a moment", code="answer_cut_off")
         self._reason = STOP
         if status == "incomplete":
             self._reason = CONTENT_FILTER if details.get("reason") == CONTENT_FILTER else LENGTH
         self._usage = chat_usage(response["usage"])
-
-    def _failure(self, details: Json) -> ChatRefused:
-        code = str(details.get("error", {}).get("code", "internal_error"))
-        told = self._error is not None and self._error.code == code
-        return failed(code, self._error.message if told and self._error is not None else "the answer failed")
 
 
 def chat_usage(usage: Json) -> Json:
