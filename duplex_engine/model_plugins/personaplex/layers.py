@@ -53,20 +53,29 @@ class Conv:
 
 
 class ConvTranspose:
-    """A causal transposed convolution whose kernel is twice its stride: what overlaps the next piece waits for it."""
+    """A causal transposed convolution whose kernel is twice its stride: what overlaps the next piece waits for it.
 
-    def __init__(self, rows: int, weight: Tensor, bias: Tensor | None = None, *, stride: int, groups: int = 1) -> None:
-        self._weight, self._stride, self._groups = weight, stride, groups
-        channels = weight.shape[1] * groups
-        self._bias = None if bias is None else bias.view(1, channels, 1)
-        self._tail = weight.new_zeros(rows, channels, weight.shape[2] - stride)
+    Weights are (channels in, channels out, kernel) or, with `depthwise`, (channels, 1, kernel). Every input sample makes two
+    strides of output, the second of which falls on the first of the next sample's: one product and one sum.
+    """
+
+    def __init__(
+        self, rows: int, weight: Tensor, bias: Tensor | None = None, *, stride: int, depthwise: bool = False
+    ) -> None:
+        self._channels = weight.shape[0] if depthwise else weight.shape[1]
+        self._weight = weight[:, 0] if depthwise else weight.flatten(1).t().contiguous()
+        self._depthwise, self._stride = depthwise, stride
+        self._bias = None if bias is None else bias.view(1, self._channels, 1)
+        self._tail = weight.new_zeros(rows, 1, self._channels, stride)
 
     def __call__(self, x: Tensor, stepped: Tensor) -> Tensor:
-        count, overlap = x.shape[0], self._tail.shape[2]
-        whole = F.conv_transpose1d(x, self._weight, stride=self._stride, groups=self._groups)
-        whole[..., :overlap] += self._tail[:count]
-        self._tail[:count] = torch.where(stepped.view(-1, 1, 1), whole[..., -overlap:], self._tail[:count])
-        sound = whole[..., :-overlap]
+        count, length = x.shape[0], x.shape[2]
+        x = x.transpose(1, 2)
+        made = x.unsqueeze(-1) * self._weight if self._depthwise else F.linear(x, self._weight)
+        first, second = made.view(count, length, self._channels, 2, self._stride).unbind(3)
+        tail = self._tail[:count]
+        sound = (first + torch.cat([tail, second[:, :-1]], dim=1)).transpose(1, 2).flatten(2)
+        self._tail[:count] = torch.where(stepped.view(-1, 1, 1, 1), second[:, -1:], tail)
         return sound if self._bias is None else sound + self._bias
 
     def reset(self, row: int) -> None:

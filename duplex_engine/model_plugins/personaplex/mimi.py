@@ -156,4 +156,4 @@ def _down(tensors: Mapping[str, Tensor], rows: int) -> Conv:
 
 def _up(tensors: Mapping[str, Tensor], rows: int) -> ConvTranspose:
     weight = tensors["upsample.convtr.convtr.convtr.weight"]
-    return ConvTranspose(rows, weight, stride=2, groups=weight.shape[0])
+    return ConvTranspose(rows, weight, stride=2, depthwise=True)
