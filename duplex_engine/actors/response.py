@@ -2,7 +2,8 @@
 
 Owns the cancel scope of an answer and how it ended. The terminal is a synchronous append in a `finally`, so it cannot
 be lost; everything the answer says goes through check, act, yield, so nothing can be said after it was ended. Never
-decides to end itself: plugins leave the block, the session calls `end`.
+decides to end itself, unless its words grow beyond what one event can hold: plugins leave the block, the session calls
+`end`.
 """
 
 import attrs
@@ -23,6 +24,8 @@ from duplex_engine.conversation.facts import (
     Usage,
 )
 from duplex_engine.errors import CodedError, LeaseLost, ResponseOver, StepFailed
+from duplex_engine.protocol.sizes import ANSWER_BYTES, CALL_BYTES
+from duplex_engine.protocol.wire_json import dumps
 
 
 class Response:
@@ -39,6 +42,7 @@ class Response:
         self._floor = floor
         self._playout = Playout(floor.unit_format.output_rate_hz, floor.lead_s)
         self._frame_bytes = 2 * (floor.unit_format.output_rate_hz * FRAME_MS // 1000)
+        self._said_bytes = 0
         self._closed = False
         self._left = False
         self._ending = ResponseEnded(key=self.key, status=ResponseStatus.COMPLETED)
@@ -63,7 +67,7 @@ class Response:
         parts = cut_speech(pcm, text, self._frame_bytes)
         for index, (frame, words) in enumerate(parts):
             await self._playout.until_due()
-            await self._check()
+            await self._check_room(words)
             aligned = self._playout.advance(frame, words)
             exact = mark if mark is not None and index == len(parts) - 1 else aligned
             self._floor.learn(ResponseAudio(self.key, frame, words, exact))
@@ -71,7 +75,7 @@ class Response:
 
     async def text(self, delta: str) -> None:
         """Transcript (or text) without sound."""
-        await self._check()
+        await self._check_room(delta)
         self._playout.advance(b"", delta)
         self._floor.learn(ResponseText(self.key, delta))
         await trio.lowlevel.cancel_shielded_checkpoint()
@@ -83,7 +87,7 @@ class Response:
 
     async def call(self, function: FunctionCall) -> None:
         """Ask the client to call a function."""
-        await self._check()
+        await self._check_room(function.name, function.arguments, function.call_id, beside=CALL_BYTES)
         self._floor.learn(FunctionCalled(function, self.key))
         await trio.lowlevel.cancel_shielded_checkpoint()
 
@@ -106,6 +110,14 @@ class Response:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._closed:
             raise ResponseOver("this response has ended")
+
+    async def _check_room(self, *words: str, beside: int = 0) -> None:
+        """An answer ends before the first words that would not fit into its last event."""
+        await self._check()
+        self._said_bytes += beside + sum(len(dumps(text)) for text in words if text)
+        if self._said_bytes > ANSWER_BYTES:
+            self.cut("max_output_tokens", ResponseStatus.INCOMPLETE)
+            await self._check()
 
     # --- how it ends --------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from duplex_engine.conversation.facts import FunctionCall, ResponseKey, Response
 from duplex_engine.conversation.items import Item
 from duplex_engine.conversation.playback import Cursor, Ledger, heard_characters
 from duplex_engine.protocol.formats import Encoding
+from duplex_engine.protocol.sizes import ALIGNMENT_MARKS
 
 WAV_HEADER_BYTES = 44
 G711_RATE_HZ = 8_000
@@ -66,6 +67,12 @@ class Answer:
         if delta:
             self.pieces.append(delta)
             self.characters += len(delta)
+
+    def add_mark(self, mark: TextMark) -> None:
+        """So many words were spoken by now. Of a long answer every second mark is kept, and then every fourth."""
+        self.marks.append(mark)
+        if len(self.marks) > 2 * ALIGNMENT_MARKS:
+            del self.marks[-2::-2]
 
     def add_encoded(self, data: bytes, now: float) -> None:
         """These encoded bytes are being sent."""

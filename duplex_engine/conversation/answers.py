@@ -139,7 +139,7 @@ class Answers:
                 self._say.text(answer, fact.text)
             return
         if fact.mark is not None:
-            answer.marks.append(fact.mark)
+            answer.add_mark(fact.mark)
         pcm, words, mark = fact.pcm, answer.held_text + fact.text, fact.mark
         step = 2 * (self._scene.output_rate_hz * DELTA_MS // 1000)
         for start in range(0, len(pcm), step):

@@ -41,6 +41,7 @@ from duplex_engine.conversation.turns import Happening
 from duplex_engine.errors import ProtocolViolation
 from duplex_engine.protocol.commands import CommitAudio, CreateResponse, ResponseOptions
 from duplex_engine.protocol.events import InputCleared
+from duplex_engine.protocol.sizes import TRANSCRIPT_CHARACTERS
 
 REFUSALS = {
     CreateOutcome.UNSUPPORTED_OPTIONS: (
@@ -161,7 +162,7 @@ class Committing:
             in_history=not dropped,
         )
         before = self._items.add(item, turn.after)
-        say_commit(scene, item, before, len(self._items.history()), flags)
+        say_commit(scene, item, before, len(self._items), flags)
         self._listens.expect()
         self._detector_is_stale = True
         if speech and not dropped:
@@ -265,10 +266,10 @@ class Committing:
             item = self._newest_item
         if item is None or item.id not in self._items or item.words():
             return
+        text = fact.text[: TRANSCRIPT_CHARACTERS - (0 if fact.final else len(item.recognised))]
         if not fact.final:
-            say_recognised(self._scene, item, fact.text)
-        elif fact.text:
-            text = fact.text
+            say_recognised(self._scene, item, text)
+        elif text:
             item.words = lambda: text
             item.content = [audio_part(text)]
             say_transcript(self._scene, item, text)

@@ -130,7 +130,7 @@ class Creation:
         item.images = ()
         item.audio_ms = len(sound) * 1000 // scene.input_rate_hz
         before = self._items.add(item, command.previous_item_id)
-        say_commit(scene, item, before, len(self._items.history()), {})
+        say_commit(scene, item, before, len(self._items), {})
         scene.turn_id += 1
         if scene.config.native:
             scene.do(Feed(sound))

@@ -62,6 +62,9 @@ class Items:
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._by_id
 
+    def __len__(self) -> int:
+        return len(self._ordered)
+
     def __iter__(self) -> Iterator[Item]:
         return iter(self._ordered)
 

@@ -1,8 +1,8 @@
-"""How much of what a client sends may be said back to it, so that none of our frames is too big for any client.
+"""How much of what clients and models say may stand in one event, so that none of our frames is too big for any client.
 
 Owns the limits. Clients of the usual WebSocket libraries drop a connection over one frame of a megabyte; ours stay below
-`FRAME_BYTES`. Media are not said back at all, and answers are cut into deltas, so that what is left is the client's own
-words: names, items, settings.
+`FRAME_BYTES`. Media are not said back at all, and answers are cut into deltas, so that what is left is words: the
+client's names, items and settings, and the model's at the end of an answer, where all of them stand together.
 """
 
 from typing import Final
@@ -19,5 +19,9 @@ NAME_CHARACTERS: Final = 512
 """Ids, and whatever else only names something."""
 MESSAGE_CHARACTERS: Final = 1_000
 """The words of an error, or of a goodbye."""
+ANSWER_BYTES: Final = 128 * 1024
+"""Words of an answer and its calls of functions, as JSON: hours of speech. Marks and metadata stand beside them."""
+CALL_BYTES: Final = 256
+"""What a call of a function takes beside its own words."""
 ALIGNMENT_MARKS: Final = 1_000
 """Marks between words and sound that an item shows of a long answer."""

@@ -22,6 +22,7 @@ from duplex_engine.conversation.facts import (
     Usage,
 )
 from duplex_engine.errors import ConfigRejected, DuplexError, LeaseLost, ResponseOver, StepFailed
+from duplex_engine.protocol.sizes import ANSWER_BYTES
 
 Answering = Callable[[Response], Awaitable[None]]
 
@@ -68,6 +69,20 @@ async def test_an_answer_is_opened_said_and_ended(autojump_clock: MockClock) -> 
         FunctionCalled(FunctionCall("wave", "{}", "call-1"), key),
         ResponseEnded(key=key, status=ResponseStatus.COMPLETED, reason="stop"),
     ]
+
+
+async def test_words_that_would_not_fit_into_the_last_event_end_the_answer(autojump_clock: MockClock) -> None:
+    words = '"' * (ANSWER_BYTES // 4 - 2)  # each of them takes two bytes, and two stand around them
+
+    async def answering(response: Response) -> None:
+        await response.text(words)
+        await response.audio(sound(0.1), text=words)
+        await response.call(FunctionCall("f", "{}", "call-1"))
+
+    floor = await answer_once(answering)
+    assert (len(floor.facts(ResponseText)), len(floor.facts(ResponseAudio))) == (1, 1)
+    assert not floor.facts(FunctionCalled)
+    assert (ending_of(floor).status, ending_of(floor).reason) == (ResponseStatus.INCOMPLETE, "max_output_tokens")
 
 
 async def test_a_long_piece_is_said_in_frames_and_an_exact_mark_belongs_to_its_last(autojump_clock: MockClock) -> None:

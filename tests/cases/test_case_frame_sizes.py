@@ -12,6 +12,7 @@ from server_rig import Caller, Talker
 from transport_peer import TEXT, frame, header
 
 from duplex_engine.conversation.effects import Turn
+from duplex_engine.conversation.facts import FunctionCall
 from duplex_engine.model_plugins.contract import Epoch, Response
 from duplex_engine.protocol.session_config import Profile
 from duplex_engine.testing.caller import Caller as Person
@@ -205,6 +206,41 @@ def test_an_answer_of_very_many_pieces_shows_as_many_marks_as_fit_and_the_last()
             assert marks == sorted(marks, key=lambda mark: mark["audio_end_ms"])
             assert 500 < len(marks) <= 1000
             assert done["transcript"] == "0 1 2 3 4 5 6 7 8 9 " * (PIECES // 10)
+
+    run_story(story)
+
+
+class Endless(Talker):
+    """Talks, with sound and without, or calls functions, for as long as it is let."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+
+    async def answer(self, epoch: Epoch, turn: Turn, response: Response) -> None:
+        number = 0
+        while True:
+            number += 1
+            if self._kind == "sound":
+                await response.audio(bytes(2 * 240), text='"ä\n" ' * 8)
+            elif self._kind == "words":
+                await response.text('"ä\n" ' * 500)
+            else:
+                await response.call(FunctionCall("f" * 64, '{"ä": "\\n"}' * (number % 500), f"call_{number}"))
+
+
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("kind", ["sound", "words", "calls"])
+def test_an_answer_without_an_end_is_ended_before_its_last_event_is_too_big(kind: str, profile: Profile) -> None:
+    async def story() -> None:
+        async with open_rig(Endless(kind)) as rig:
+            session = {"turn_detection": None, "metadata": {"a": "ä" * 7_000}}
+            async with rig.caller(session=session, profile=profile, marks=False) as person:
+                await person.sends("conversation.item.create", item={"content": [{"type": "input_text", "text": "go"}]})
+                await person.sends("response.create", response={"metadata": {"b": "ö" * 7_000}})
+                await person.hears("response.done", status="incomplete", reason="max_output_tokens")
+                assert sum(len(json.dumps(heard.event)) for heard in person.heard) > FRAME_BYTES / 2
+            assert max(sizes(person).values()) < FRAME_BYTES, sizes(person)
 
     run_story(story)
 

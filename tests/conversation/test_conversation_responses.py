@@ -63,6 +63,7 @@ from duplex_engine.protocol.events import (
 )
 from duplex_engine.protocol.formats import Encoding
 from duplex_engine.protocol.session_config import SessionConfig
+from duplex_engine.protocol.sizes import TRANSCRIPT_CHARACTERS
 
 COMPLETED, CANCELLED = ResponseStatus.COMPLETED, ResponseStatus.CANCELLED
 FAILED, INCOMPLETE = ResponseStatus.FAILED, ResponseStatus.INCOMPLETE
@@ -467,6 +468,16 @@ def test_recognised_words_without_a_turn_belong_to_the_newest():
     rig.appends(400, speech=False)
     assert rig.learn(UserHeard("Again")) == []
     assert Rig().learn(UserHeard("Nobody spoke")) == []
+
+
+def test_of_very_many_recognised_words_the_rest_is_left_out():
+    rig = Rig(GA)
+    turn = rig.asks()
+    words = "word " * TRANSCRIPT_CHARACTERS
+    for _ in range(3):
+        rig.learn(UserHeard(words, turn, final=False))
+    (completed,) = [event for event in rig.learn(UserHeard(words, turn)) if isinstance(event, TranscriptionCompleted)]
+    assert completed.transcript == words[:TRANSCRIPT_CHARACTERS]
 
 
 def test_in_ga_transcription_has_deltas_and_usage():
