@@ -7,14 +7,17 @@ import sys
 import tarfile
 from pathlib import Path
 
+import attrs
 import pytest
 import torch
 
 from duplex_engine.model_plugins.personaplex.__main__ import main
 from duplex_engine.model_plugins.personaplex.files import CheckpointFiles
 from duplex_engine.model_plugins.personaplex.inspection import GIGABYTE, needs
+from duplex_engine.model_plugins.personaplex.plugin import PersonaPlexOptions, PersonaPlexPlugin
 from duplex_engine.model_plugins.personaplex.sizes import LmSizes, MimiSizes
 from duplex_engine.model_plugins.personaplex.weights import lm_tensors, mimi_tensors, used_numbers
+from duplex_engine.server.settings import load_config, read_file
 
 PUBLISHED = LmSizes(
     dim=4096,
@@ -152,6 +155,16 @@ def test_help_is_quick_and_tells_the_exit_status() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert "exit status: 0 done" in done.stdout
+
+
+def test_the_deploy_file_is_one(made: CheckpointFiles) -> None:
+    config = load_config(read_file(Path(__file__).parents[2] / "deploy" / "personaplex.toml"))
+    options = {**config.options, "checkpoint": str(made.folder)}
+    plugin = PersonaPlexPlugin(**options)
+    assert config.plugin == plugin.name
+    left_alone = {"host", "threads"}
+    assert set(config.options) | left_alone == {field.name for field in attrs.fields(PersonaPlexOptions)}
+    assert config.limits.max_sessions == 4
 
 
 def test_the_published_sizes() -> None:
