@@ -11,11 +11,10 @@ from duplex_engine.audio.encode import OutputEncoder
 from duplex_engine.conversation.facts import FunctionCall, ResponseKey, ResponseStatus, TextMark
 from duplex_engine.conversation.items import Item
 from duplex_engine.conversation.playback import Cursor, Ledger, heard_characters
-from duplex_engine.protocol.formats import Encoding
+from duplex_engine.protocol.formats import G711_RATE_HZ, Encoding
 from duplex_engine.protocol.sizes import ALIGNMENT_MARKS
 
 WAV_HEADER_BYTES = 44
-G711_RATE_HZ = 8_000
 
 
 @attrs.define(eq=False, kw_only=True)

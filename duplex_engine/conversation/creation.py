@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from duplex_engine.audio.decode import InputDecoder
-from duplex_engine.audio.pcm import Samples, rms
+from duplex_engine.audio.pcm import SILENCE, Samples, rms
 from duplex_engine.conversation.answers import Answers
 from duplex_engine.conversation.committing import Committing
 from duplex_engine.conversation.effects import DeliverOutput, Feed, Utterance
@@ -20,7 +20,7 @@ from duplex_engine.conversation.pending import SAMPLE_BYTES, CommittedTurn, Pend
 from duplex_engine.conversation.projection.input import audio_part, say_commit
 from duplex_engine.conversation.scene import Scene
 from duplex_engine.errors import ProtocolViolation
-from duplex_engine.protocol.commands import AppendAudio, CreateItem
+from duplex_engine.protocol.commands import AppendAudio, CreateItem, DeleteItem, RetrieveItem
 from duplex_engine.protocol.events import ItemAdded, ItemCreated, ItemDeleted, ItemDone, ItemRetrieved
 from duplex_engine.protocol.sizes import ECHO_BYTES
 from duplex_engine.protocol.wire_json import dumps
@@ -109,7 +109,7 @@ class Creation:
 
     def _sound(self, parts: Sequence[AppendAudio]) -> Samples:
         """All audio parts that are not silent, at the model's rate. Raises ProtocolViolation `bad_audio` and others."""
-        scene, spoken = self._scene, [np.zeros(0, np.float32)]
+        scene, spoken = self._scene, [SILENCE]
         for part in parts:
             decoder = InputDecoder(scene.input_rate_hz)
             encoding, rate_hz = input_format(scene.config, part)
@@ -180,17 +180,17 @@ class Creation:
             raise ProtocolViolation("item_not_found", f"there is no item {item_id!r}", "item_id")
         return item
 
-    def delete(self, item_id: str) -> None:
+    def delete(self, command: DeleteItem) -> None:
         """The item leaves the conversation, with the sound that waits under it."""
-        item = self.find(item_id)
+        item = self.find(command.item_id)
         self._items.remove(item.id)
         self._answers.forget(item.id)
         self._committing.drop(self._pending.forget(item.id))
         self._scene.say(ItemDeleted(item_id=item.id))
 
-    def retrieve(self, item_id: str) -> None:
+    def retrieve(self, command: RetrieveItem) -> None:
         """Show the item as it stands."""
-        item = self.find(item_id)
+        item = self.find(command.item_id)
         self._answers.refresh(item.id)
         self._scene.say(ItemRetrieved(item=item.to_wire()))
 

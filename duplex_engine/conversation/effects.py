@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
+from duplex_engine.audio.pcm import SILENCE, Samples
 from duplex_engine.conversation.facts import FunctionOutput
 from duplex_engine.protocol.commands import ResponseOptions
 from duplex_engine.protocol.events import ServerEvent
 from duplex_engine.protocol.session_config import SessionConfig
-
-Samples = npt.NDArray[np.float32]
 
 
 class Pause:
@@ -39,7 +37,7 @@ class Utterance:
     def samples(self) -> Samples:
         """All audio so far, one array (n,), float32 in -1..1."""
         if not self.chunks:
-            return np.zeros(0, np.float32)
+            return SILENCE
         if len(self.chunks) > 1:
             self.chunks[:] = [np.concatenate(self.chunks)]
         return self.chunks[0]

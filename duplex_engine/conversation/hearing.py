@@ -7,18 +7,15 @@ import attrs
 import numpy as np
 
 from duplex_engine.audio.decode import InputDecoder
-from duplex_engine.audio.pcm import Samples, rms
+from duplex_engine.audio.pcm import SILENCE, Samples, rms
 from duplex_engine.audio.resample import Resampler
 from duplex_engine.audio.vad import WINDOW_RATE_HZ, WINDOW_SAMPLES, SpeechDetector
 from duplex_engine.conversation.detection import Edge, Endpointing
 from duplex_engine.conversation.effects import Heard, SpeechChange
 from duplex_engine.errors import DetectorFailed, ProtocolViolation
 from duplex_engine.protocol.commands import AppendAudio
-from duplex_engine.protocol.formats import Encoding
+from duplex_engine.protocol.formats import G711_RATE_HZ, Encoding
 from duplex_engine.protocol.session_config import SessionConfig
-
-G711_RATE_HZ = 8_000
-SILENCE: Samples = np.zeros(0, np.float32)
 
 
 def input_format(config: SessionConfig, append: AppendAudio) -> tuple[Encoding, int]:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import partial
 
 import attrs
-import numpy as np
 
+from duplex_engine.audio.pcm import SILENCE, Samples
 from duplex_engine.conversation.answers import Answers
 from duplex_engine.conversation.committing import Committing
-from duplex_engine.conversation.effects import Feed, Heard, RedoHearing, Samples, SpeechChange
+from duplex_engine.conversation.effects import Feed, Heard, RedoHearing, SpeechChange
 from duplex_engine.conversation.overlap import BARGE_IN_ACTIONS, Action, Decision, Overlap, decide
 from duplex_engine.conversation.pending import SAMPLE_BYTES
 from duplex_engine.conversation.projection.input import Listens
@@ -22,8 +22,6 @@ from duplex_engine.errors import CodedError, ProtocolViolation
 from duplex_engine.protocol.capabilities import Modality
 from duplex_engine.protocol.commands import AppendAudio
 from duplex_engine.protocol.events import OverlapDecided
-
-NOTHING: Samples = np.zeros(0, np.float32)
 
 
 class Listening:
@@ -161,7 +159,7 @@ class Listening:
             self._speech.start(change.at_ms)
             turn.buffered = turn.speech = True
             padding = max(detection.prefix_padding_ms, PREFIX_MS)
-            self._speech.keep(NOTHING, before_ms=change.voiced_ms + padding)
+            self._speech.keep(SILENCE, before_ms=change.voiced_ms + padding)
         elif change.kind == "stopped" and turn.speaking:
             self._stopped(change, command, heard)
 

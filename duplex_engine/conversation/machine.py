@@ -47,10 +47,11 @@ from duplex_engine.conversation.projection.input import Listens
 from duplex_engine.conversation.scene import Scene, random_id
 from duplex_engine.conversation.speech import Speech
 from duplex_engine.conversation.stopping import Stopping
-from duplex_engine.conversation.turns import REFUSED_SIGNALS, SIGNALLED, Happening, TurnState
+from duplex_engine.conversation.turns import SIGNALLED, Happening, TurnState
 from duplex_engine.errors import CodedError, LocalProtocolError, ProtocolViolation
 from duplex_engine.protocol.capabilities import Capabilities
 from duplex_engine.protocol.commands import (
+    REFUSED_SIGNALS,
     AcknowledgeEvents,
     AcknowledgePlayback,
     AppendAudio,
@@ -142,8 +143,8 @@ class Conversation:
             BargeIn: self._stopping.barge_in,
             ClearOutputAudio: self._stopping.clear_output,
             CreateItem: self._creation.create,
-            DeleteItem: self._delete_item,
-            RetrieveItem: self._retrieve_item,
+            DeleteItem: self._creation.delete,
+            RetrieveItem: self._creation.retrieve,
             TruncateItem: self._truncate,
             AcknowledgePlayback: self._acknowledging.acknowledge,
             SignalTurn: self._signal,
@@ -354,12 +355,6 @@ class Conversation:
         )
 
     # --- items ------------------------------------------------------------------------------------------------
-
-    def _delete_item(self, command: DeleteItem) -> None:
-        self._creation.delete(command.item_id)
-
-    def _retrieve_item(self, command: RetrieveItem) -> None:
-        self._creation.retrieve(command.item_id)
 
     def _truncate(self, command: TruncateItem) -> None:
         self._acknowledging.truncate(command)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 
-from duplex_engine.conversation.effects import Message, Samples, Turn, Utterance
+from duplex_engine.audio.pcm import SILENCE, Samples
+from duplex_engine.conversation.effects import Message, Turn, Utterance
 from duplex_engine.conversation.items import Items
 from duplex_engine.protocol.commands import ResponseOptions
 from duplex_engine.protocol.sizes import TRANSCRIPT_CHARACTERS
@@ -147,7 +148,7 @@ class Recent:
 
     def take(self, count: int) -> Samples:
         """The newest `count` samples, or all there are up to the capacity; empty afterwards."""
-        kept = np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.float32)
+        kept = np.concatenate(self._chunks) if self._chunks else SILENCE
         self._chunks, self._count = [], 0
         count = min(count, self._capacity)
         return kept[len(kept) - min(count, len(kept)) :]

@@ -3,7 +3,8 @@
 Owns the open turn, the sound just before it, and the session's audio clock. Never decides what a turn leads to.
 """
 
-from duplex_engine.conversation.effects import Overheard, Pause, Samples
+from duplex_engine.audio.pcm import Samples
+from duplex_engine.conversation.effects import Overheard, Pause
 from duplex_engine.conversation.items import ROOT, Items
 from duplex_engine.conversation.pending import OpenTurn, Recent
 from duplex_engine.conversation.scene import Scene

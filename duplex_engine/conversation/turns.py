@@ -67,9 +67,6 @@ SIGNALLED: dict[str, TurnState] = {
     "assistant_done": TurnState.IDLE,
 }
 
-# Signals that would end a session behind its own back (D-14).
-REFUSED_SIGNALS = frozenset({"close", "timeout"})
-
 
 def next_state(state: TurnState, happening: Happening) -> TurnState:
     """The state after `happening`; unchanged where the table has no row."""

@@ -17,9 +17,10 @@ from typing import Protocol
 import attrs
 from outcome import Error, Value
 
+from duplex_engine.audio.pcm import Samples
 from duplex_engine.audio.vad import SpeechDetector
 from duplex_engine.config import SessionLimits
-from duplex_engine.conversation.effects import Message, Samples, Turn, Utterance
+from duplex_engine.conversation.effects import Message, Turn, Utterance
 from duplex_engine.conversation.facts import FunctionCall, FunctionOutput, TextMark, Usage
 from duplex_engine.protocol.capabilities import Capabilities, Interrupt
 from duplex_engine.protocol.session_config import SessionConfig

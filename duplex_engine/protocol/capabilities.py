@@ -1,6 +1,6 @@
 """What a model can do, and how the wire says it (wire contract, section 10).
 
-Owns the capability payload of 40 keys. The plugin states ten facts; `to_wire` derives the rest in one place.
+Owns the capability payload of 40 keys. The plugin states its facts; `to_wire` derives the rest in one place.
 """
 
 from enum import Enum
@@ -37,7 +37,7 @@ class Capabilities:
 
     `detects_turns`: a turn model that ends turns by itself with its own detector when `auto_response` is asked for.
     `chat`: chat completions are offered over HTTP (not on the wire); needs `text_only_turns`.
-    `chunk_period_ms`: unit length, > 0. `replans`: session fields that may change in mid-session beyond the engine's.
+    `chunk_period_ms`: unit length, > 0. `test_only`: no model at all; said at the start.
     """
 
     turn_policy: TurnPolicy

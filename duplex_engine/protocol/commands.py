@@ -6,7 +6,7 @@ looks at a session's state: whether a legal message fits the moment is the conve
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import attrs
 
@@ -237,6 +237,9 @@ class AppendText:
     text: str
     event_id: str | None = None
 
+
+REFUSED_SIGNALS: Final = frozenset({"close", "timeout"})
+"""Signals that would end a session behind its own back (D-14)."""
 
 ClientCommand = (
     UpdateSession

@@ -13,6 +13,7 @@ from cattrs.errors import ClassValidationError
 
 from duplex_engine.errors import LocalProtocolError, ProtocolViolation
 from duplex_engine.protocol.commands import (
+    REFUSED_SIGNALS,
     AcknowledgeEvents,
     AcknowledgePlayback,
     AppendText,
@@ -251,8 +252,6 @@ def _refuse_deep(value: object, param: str) -> None:
     except LocalProtocolError:
         raise ProtocolViolation("bad_event", f"{param} is nested too deeply", param) from None
 
-
-REFUSED_SIGNALS: Final = frozenset({"close", "timeout"})
 
 _SIGNALS: Final[dict[str, Reader]] = {
     "input.cancel": _plain(CancelInput),

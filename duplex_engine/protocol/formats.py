@@ -11,6 +11,8 @@ from duplex_engine.errors import ProtocolViolation
 
 MIN_RATE_HZ = 8_000
 MAX_RATE_HZ = 192_000
+G711_RATE_HZ = 8_000
+"""Of G.711 that declares no rate."""
 
 
 class Encoding(Enum):

@@ -12,7 +12,7 @@ from duplex_engine.config import SessionLimits
 from duplex_engine.errors import ConfigRejected, LocalProtocolError
 from duplex_engine.protocol.capabilities import Capabilities
 from duplex_engine.protocol.events import UNSET
-from duplex_engine.protocol.formats import INPUT_ENCODINGS, OUTPUT_ENCODINGS, AudioFormat, Encoding
+from duplex_engine.protocol.formats import G711_RATE_HZ, INPUT_ENCODINGS, OUTPUT_ENCODINGS, AudioFormat, Encoding
 from duplex_engine.protocol.session_detection import (
     BARGE_IN,
     LISTEN,
@@ -35,7 +35,6 @@ from duplex_engine.protocol.session_values import Profile, SessionConfig, Sessio
 from duplex_engine.protocol.sizes import ECHO_BYTES, METADATA_BYTES
 from duplex_engine.protocol.wire_json import dumps
 
-G711_RATE_HZ: Final = 8_000
 INPUT_RATE_HZ: Final = {Profile.STRICT: 16_000, Profile.GA: 24_000}
 GA_OUTPUT_RATE_HZ: Final = 24_000
 ECHOES: Final = 4

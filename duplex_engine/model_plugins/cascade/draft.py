@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import attrs
 import trio
 
-from duplex_engine.conversation.effects import Message, Samples
+from duplex_engine.audio.pcm import Samples
+from duplex_engine.conversation.effects import Message
 from duplex_engine.conversation.facts import Usage
 from duplex_engine.errors import LeaseLost, StepFailed
 from duplex_engine.model_plugins.cascade.calls import AnswerReader, BrokenCall, Call
