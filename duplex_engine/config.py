@@ -26,6 +26,7 @@ class SessionLimits:
     journal_s: float = attrs.field(default=60.0, validator=_positive)
     idle_ttl_s: float = attrs.field(default=300.0, validator=_positive)
     disconnect_grace_s: float = attrs.field(default=30.0, validator=validators.ge(0))
+    item_bytes: int = attrs.field(default=16 * MIB, validator=_positive)
     image_items: int = attrs.field(default=8, validator=_positive)
     image_bytes: int = attrs.field(default=4 * MIB, validator=_positive)
     silence_units_native: int = attrs.field(default=64, validator=_positive)

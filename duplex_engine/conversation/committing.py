@@ -26,7 +26,7 @@ from duplex_engine.conversation.effects import (
     Utterance,
 )
 from duplex_engine.conversation.facts import ResponseStatus, UserHeard
-from duplex_engine.conversation.items import Item, Items
+from duplex_engine.conversation.items import ITEM_BYTES, Item, Items
 from duplex_engine.conversation.pending import SAMPLE_BYTES, CommittedTurn, OpenTurn, Pending
 from duplex_engine.conversation.projection.input import (
     Listens,
@@ -90,12 +90,20 @@ class Committing:
         )
         if outcome is CommitOutcome.EMPTY:
             raise ProtocolViolation("input_audio_buffer_empty", "nothing was appended since the last commit")
+        self.check_room(ITEM_BYTES)
         offered, limit = len(self._answers.alive), self._scene.limits.pending_turns
         if outcome is CommitOutcome.ANSWERED and offered >= limit:
             raise ProtocolViolation("input_backpressure", f"{offered} turns wait for answers; the limit is {limit}")
         self._speech.stop()
         self._conclude(outcome, asked=command.response_create)
         self.rest_detector()
+
+    def check_room(self, size: int) -> None:
+        """Whether an item of this size may be added for the client. Raises ProtocolViolation `input_backpressure`."""
+        kept, limit = self._items.size, self._scene.limits.item_bytes
+        if kept + size > limit:
+            message = f"the conversation keeps {kept} bytes of your items; the limit is {limit}: delete some"
+            raise ProtocolViolation("input_backpressure", message)
 
     def commit_detected(self, *, asked: bool, kept: bool) -> None:
         """The detector ended the turn. `kept` False: it was a short acknowledgement of an answer."""
@@ -160,6 +168,7 @@ class Committing:
             audio_ms=turn.samples * 1000 // scene.input_rate_hz,
             words=lambda: transcript,
             in_history=not dropped,
+            size=ITEM_BYTES + len(transcript),
         )
         before = self._items.add(item, turn.after)
         say_commit(scene, item, before, len(self._items), flags)

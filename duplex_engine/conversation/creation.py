@@ -15,7 +15,7 @@ from duplex_engine.conversation.committing import Committing
 from duplex_engine.conversation.effects import DeliverOutput, Feed, Utterance
 from duplex_engine.conversation.facts import FunctionOutput
 from duplex_engine.conversation.hearing import input_format
-from duplex_engine.conversation.items import ROOT, Item, Items
+from duplex_engine.conversation.items import ITEM_BYTES, ROOT, Item, Items
 from duplex_engine.conversation.pending import SAMPLE_BYTES, CommittedTurn, Pending
 from duplex_engine.conversation.projection.input import audio_part, say_commit
 from duplex_engine.conversation.scene import Scene
@@ -47,7 +47,8 @@ class Creation:
     def create(self, command: CreateItem) -> None:
         """Store an item, or refuse it with the codes of 3.8."""
         item = _item(command.item)
-        _check_size(item)
+        item.size = ITEM_BYTES + _size(item)
+        self._committing.check_room(item.size)
         self._check_place(item, command.previous_item_id)
         self._check_pictures(item)
         sound = self._sound(command.audio)
@@ -147,7 +148,8 @@ class Creation:
                 )
             )
         if pictures:
-            beside = Item(id=f"{item.id}_image", role="user", images=pictures, content=[{"type": "input_image"}])
+            content: list[JsonObject] = [{"type": "input_image"}]
+            beside = Item(id=f"{item.id}_image", role="user", images=pictures, content=content, size=ITEM_BYTES)
             after = self._items.add(beside, item.id)
             self._say_added(after, beside)
             scene.say(ItemDone(previous_item_id=after, item=beside.to_wire()))
@@ -195,13 +197,14 @@ class Creation:
         self._scene.say(ItemRetrieved(item=item.to_wire()))
 
 
-def _check_size(item: Item) -> None:
-    """An item is said back several times, each time whole."""
+def _size(item: Item) -> int:
+    """Bytes of the item, which is said back several times, each time whole. Raises ProtocolViolation `event_too_large`."""
     size = len(dumps(item.to_wire()))
     if size > ECHO_BYTES:
         raise ProtocolViolation(
             "event_too_large", f"the item takes {size} bytes without its media; the limit is {ECHO_BYTES}", "item"
         )
+    return size
 
 
 def _item(wire: JsonObject) -> Item:

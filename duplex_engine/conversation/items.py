@@ -10,6 +10,8 @@ import attrs
 from duplex_engine.conversation.effects import Message
 
 ROOT = "root"
+ITEM_BYTES = 1024
+"""What an item takes beside its words."""
 
 
 @attrs.define(eq=False)
@@ -18,6 +20,7 @@ class Item:
 
     `words`: what the history holds of it, read when asked: an answer's words grow and shrink with what was heard.
     `audio_ms`: length of the sound behind a user item. `recognised`: what was said of its words before all were known.
+    `size`: bytes that its client made us keep.
     """
 
     id: str
@@ -33,6 +36,7 @@ class Item:
     in_history: bool = True
     audio_ms: int = 0
     recognised: str = ""
+    size: int = 0
 
     def to_wire(self) -> dict[str, object]:
         """A snapshot; later changes of the item do not reach it."""
@@ -53,9 +57,10 @@ class Item:
 
 
 class Items:
-    """All items of a conversation, in order."""
+    """All items of a conversation, in order. `size`: bytes that its client made us keep."""
 
     def __init__(self) -> None:
+        self.size = 0
         self._ordered: list[Item] = []
         self._by_id: dict[str, Item] = {}
 
@@ -86,6 +91,7 @@ class Items:
             place = self._ordered.index(self._by_id[after]) + 1
         self._ordered.insert(place, item)
         self._by_id[item.id] = item
+        self.size += item.size
         return self._ordered[place - 1].id if place else None
 
     def before(self, item_id: str) -> str | None:
@@ -98,7 +104,9 @@ class Items:
 
     def remove(self, item_id: str) -> None:
         """Forget an item."""
-        self._ordered.remove(self._by_id.pop(item_id))
+        item = self._by_id.pop(item_id)
+        self._ordered.remove(item)
+        self.size -= item.size
 
     def history(self, *, without: Container[str] = ()) -> tuple[Message, ...]:
         """What was really said and heard, in order, leaving out the items `without`."""

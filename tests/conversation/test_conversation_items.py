@@ -303,3 +303,17 @@ def test_an_answer_can_be_looked_at_while_it_is_given():
     rig.speaks(turn, 400, "Hello")
     item = only(rig.obey(RetrieveItem(item_id=f"item_{rig.ids[turn]}")), ItemRetrieved).item
     assert (item["status"], item["content"][0]["transcript"]) == ("in_progress", "Hello")
+
+
+def test_a_client_cannot_have_more_kept_than_the_limit_and_deleting_makes_room():
+    rig = Rig(limits=SessionLimits(item_bytes=8 * 1024))
+    assert "error" not in types(create(rig, text_item("x" * 5000, item_id="long")))
+    rig.appends(200, speech=True)
+    assert "error" not in types(rig.obey(CommitAudio()))
+    rig.appends(200, speech=True)
+    before = rig.machine.history()
+    for refused in (create(rig, text_item("short")), rig.obey(CommitAudio(event_id="c"))):
+        assert (error_of(refused).code, error_of(refused).event_id) == ("input_backpressure", "c")
+    assert rig.machine.history() == before
+    rig.obey(DeleteItem(item_id="long"))
+    assert "error" not in types(rig.obey(CommitAudio())), "the refused turn is still there"
