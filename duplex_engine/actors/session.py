@@ -158,7 +158,7 @@ class Session:
         """
         try:
             self._check_room(command)
-            if at_once and type(command) is AppendAudio and self._mailbox.idle:
+            if at_once and type(command) is AppendAudio and self._mailbox.idle and not self.ending:
                 self._hear_at_once(command)
             else:
                 self._mailbox.put(command)

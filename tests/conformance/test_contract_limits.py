@@ -227,6 +227,7 @@ async def test_input_that_waits_is_told_once_a_second_with_what_was_refused(path
     async with house(model, limits=limits) as home:
         line = await home.open(NATIVE, **({"path": GA} if path == "ga" else {}))
         rate_hz = {"sample_rate_hz": 16_000}
+        began = trio.current_time()
         for _ in range(5):
             await line.append(1, **rate_hz)
         await line.refused("input_backpressure", event_id="evt_6")
@@ -234,11 +235,12 @@ async def test_input_that_waits_is_told_once_a_second_with_what_was_refused(path
             await trio.sleep(0.1)
             await line.append(0.001, **rate_hz)
         await line.is_well()
+        waited_s = trio.current_time() - began
         notices = line.all("session.lagging")
         if path == "ga":
             assert notices == []
         else:
-            assert 1 <= len(notices) <= 2
+            assert 1 <= len(notices) <= 1 + int(waited_s)
             assert 1000 <= notices[0]["dropped_ms"] <= 1014
             assert all(notice["dropped_ms"] <= 14 for notice in notices[1:])
             assert all(notice["input_age_ms"] >= 200 for notice in notices)
