@@ -1,6 +1,7 @@
-"""Crowds of rude clients over real sockets: the programs of `bench/` that bring them, in small."""
+"""The programs of `bench/` in small: crowds of rude clients over real sockets, and what one polite client costs."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,3 +37,13 @@ def test_clients_who_die_at_random_moments_leave_nothing_behind() -> None:
     """Memory is left out: so few cycles say nothing about it."""
     lines = run("churn.py", "--cycles", "300", "--at-once", "25", "--seed", "7", "--growth", "100")
     assert lines[-1].endswith("0 faults")
+
+
+def test_an_append_takes_six_steps_in_five_passes_of_the_scheduler() -> None:
+    """More would be a message path that has grown a hop: look which task has steps that it had not."""
+    lines = run("append_cost.py", "--appends", "500")
+    found = re.search(r"([\d.]+) passes, ([\d.]+) steps", "\n".join(lines))
+    assert found is not None, lines
+    passes, steps = map(float, found.groups())
+    assert passes < 5.5, lines
+    assert steps < 6.5, lines
