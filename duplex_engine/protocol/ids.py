@@ -14,11 +14,6 @@ def new_item_id() -> str:
     return f"item_{uuid.uuid4().hex}"
 
 
-def new_client_event_id() -> str:
-    """`evt_` and 32 hexadecimal digits: how a client names its events."""
-    return f"evt_{uuid.uuid4().hex}"
-
-
 def _random_half() -> str:
     return secrets.token_hex(8)
 

@@ -26,7 +26,7 @@ from duplex_engine.protocol.events import (
     SessionCreated,
 )
 from duplex_engine.protocol.formats import INPUT_ENCODINGS, Encoding
-from duplex_engine.protocol.ids import EventIds, new_client_event_id, new_item_id
+from duplex_engine.protocol.ids import EventIds, new_item_id
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 INTS = st.integers(-(2**53), 2**53)
@@ -195,4 +195,3 @@ def test_ids() -> None:
     assert all(len(name) == len("event_") + 32 and int(name[6:], 16) for name in made)
     assert EventIds("0" * 16)() == "event_" + "1".zfill(32)
     assert new_item_id() != new_item_id()
-    assert new_client_event_id().startswith("evt_")

@@ -200,7 +200,7 @@ class OneVoice(Talker):
         return plan_session(config)
 
     def replan(self, plan: Any, config: SessionConfig, patch: Mapping[str, object], *, started: bool) -> SessionPlan:
-        return replan_session(plan, config, patch)
+        return replan_session(plan, config)
 
 
 # --- what clients do -----------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """What the cascade made of a session's configuration. Owns the bounds of its options. Never runs anything."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -106,6 +105,6 @@ def _check_voice(config: SessionConfig) -> None:
     )
 
 
-def replan_session(plan: CascadePlan, config: SessionConfig, patch: Mapping[str, object]) -> CascadePlan:
+def replan_session(plan: CascadePlan, config: SessionConfig) -> CascadePlan:
     """The plan for a changed configuration; everything applies from the next turn."""
     return plan_session(config, lead_s=plan.lead_s, chains=plan.chains)

@@ -117,7 +117,7 @@ class CascadePlugin(TurnBased):
     ) -> SessionPlan:
         """Everything may change; it applies from the next turn."""
         assert isinstance(plan, CascadePlan)
-        return replan_session(plan, config, patch)
+        return replan_session(plan, config)
 
     # --- conversation -------------------------------------------------------------------------------------------
 

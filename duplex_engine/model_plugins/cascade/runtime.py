@@ -32,8 +32,6 @@ class Graph(Protocol):
 
     def get_inputs(self) -> Sequence[Node]: ...
 
-    def get_outputs(self) -> Sequence[Node]: ...
-
 
 def open_graph(path: Path) -> Graph:
     """Load a graph for one CPU thread. Raises ModelMissing without onnxruntime."""

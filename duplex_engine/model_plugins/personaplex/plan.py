@@ -77,9 +77,7 @@ def plan_session(config: SessionConfig, house: House) -> PersonaPlexPlan:
     )
 
 
-def replan_session(
-    plan: PersonaPlexPlan, config: SessionConfig, patch: Mapping[str, object], house: House
-) -> PersonaPlexPlan:
+def replan_session(plan: PersonaPlexPlan, config: SessionConfig, house: House) -> PersonaPlexPlan:
     """The plan for a changed configuration: voice and persona stay what the context was built with."""
     changed = plan_session(config, house)
     if changed.opening.persona != plan.opening.persona:

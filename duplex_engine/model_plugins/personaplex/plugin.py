@@ -162,7 +162,7 @@ class PersonaPlexPlugin(NativeDuplex):
     ) -> SessionPlan:
         """Nothing of the model's own may change."""
         assert isinstance(plan, PersonaPlexPlan)
-        return replan_session(plan, config, patch, self._house)
+        return replan_session(plan, config, self._house)
 
     def remember(self, limits: SessionLimits) -> object:
         """Nothing is remembered beyond a context."""

@@ -71,7 +71,7 @@ class PersonaPlexStepper:
     def step(self, work: Work) -> Iterable[Result]:
         """One step: at most one frame of every call, and one piece of one prompt."""
         results: list[Result] = []
-        self._obey(work, results)
+        self._obey(work)
         self._read_on(results)
         frames = self._due(results)
         if frames:
@@ -80,7 +80,7 @@ class PersonaPlexStepper:
 
     # --- what changes ---------------------------------------------------------------------------------------------
 
-    def _obey(self, work: Work, results: list[Result]) -> None:
+    def _obey(self, work: Work) -> None:
         for slot in work.resets:
             self._slots.pop(slot, None)
             self._calls.close(slot)

@@ -50,9 +50,6 @@ class Dying:
     mark: int
 
 
-Question = Voice | Flaw | Hanging | Dying
-
-
 class ScriptedCrash(DuplexError):
     """The script told the worker to die."""
 
