@@ -306,7 +306,7 @@ def test_the_embedded_voice_follows_what_it_accepts(name: str, value: object) ->
 def test_the_embedded_voice_refuses_what_it_cannot_follow(name: str, value: object) -> None:
     changed = attrs.evolve(SessionConfig(), **{name: value})
     with pytest.raises(ConfigRejected):
-        replan_session(plan_session(SessionConfig()), changed, {name: value})
+        replan_session(plan_session(SessionConfig()), changed)
 
 
 def test_no_setting_is_forgotten_here() -> None:

@@ -47,6 +47,8 @@ class OpenFloor:
     hears_units: bool = False
     limits: SessionLimits = LIMITS
     lead_s: float | None = None
+    late_s: float = 0.0
+    endless: bool = False
     outputs: list[FunctionOutput] = attrs.Factory(list)
     facts: list[tuple[float, Fact]] = attrs.Factory(list)
     messages: Sequence[Message] = ()
