@@ -257,7 +257,8 @@ async def test_a_script_can_say_what_it_knows(autojump_clock: object) -> None:
 async def test_an_interrupted_answer_is_left_and_the_script_goes_on(autojump_clock: object) -> None:
     async with playing('speak "a" for 5; wait 2; crash; listen 1; speak "b" for 0.1') as story:
         await trio.sleep(1)
-        await story.epoch.interrupt("test")
+        for over in story.epoch.interrupt("test"):
+            await over.wait()
         story.feed(1)
         await trio.sleep(1)
     assert ends(story.floor) == [(ResponseStatus.CANCELLED, "test"), (ResponseStatus.COMPLETED, "stop")]
