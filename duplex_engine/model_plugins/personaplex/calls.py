@@ -65,23 +65,35 @@ class Calls:
         self._user[row] = snapshot.user_tail
         self._lengths[row] = positions
 
-    @torch.inference_mode()
     def step(self, rows: Sequence[int], user: Tensor) -> Frame:
         """One frame of these rows. `user`: (R, 8) int64, the user's codes, R at least one more than the highest row."""
         count = user.shape[0]
         stepped = torch.zeros(count, dtype=torch.bool)
         stepped[list(rows)] = True
-        stepped = stepped.to(user.device)
-        noise = self._draws.next_frame(rows)
+        frame = self.compute(user, stepped.to(user.device), self.noise(rows), self.visible(count))
+        self.stepped(rows)
+        return frame
+
+    def noise(self, rows: Sequence[int]) -> Tensor:
+        """What the draws of one more frame of these rows begin with, for all rows (see `sampling.py`)."""
+        return self._draws.next_frame(rows)
+
+    @torch.inference_mode()
+    def compute(self, user: Tensor, stepped: Tensor, noise: Tensor, visible: int) -> Frame:
+        """The device's part of a step: no value of it is looked at by the host. `stepped` (R,): rows that keep its outcome."""
+        count = user.shape[0]
         agent, text = self._agent[:count], self._text[:count]
         tokens = torch.cat([text.unsqueeze(1), agent, user[:, :1], self._user[:count, 1:]], dim=1)
-        hidden = self._model.step(self._model.embed(tokens), self._position[:count], self._cache, self._visible(count))
+        hidden = self._model.step(self._model.embed(tokens), self._position[:count], self._cache, visible)
         next_text, next_agent = self._speak(hidden, noise)
         frame = Frame(torch.cat([agent[:, :1], next_agent[:, 1:]], dim=1), text.clone())
         self._commit(stepped, next_text, next_agent, user)
+        return frame
+
+    def stepped(self, rows: Sequence[int]) -> None:
+        """These rows have had one more frame."""
         for row in rows:
             self._lengths[row] += 1
-        return frame
 
     def _speak(self, hidden: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Text and codes of the next position."""
@@ -100,8 +112,8 @@ class Calls:
         self._user[:count] = torch.where(several, user, self._user[:count])
         self._position[:count] += stepped
 
-    def _visible(self, count: int) -> int:
-        """Cells that a step of the first `count` rows looks at."""
+    def visible(self, count: int) -> int:
+        """Cells that the next step of the first `count` rows has to look at."""
         longest = max(self._lengths[:count]) + 1
         return min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self._model.sizes.context)
 

@@ -6,13 +6,12 @@ encode, think, decode. Codes never leave the device. Knows no Trio and no sessio
 
 import time
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from statistics import median
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 import structlog
 import torch
 from outcome import Error, Value
@@ -21,6 +20,7 @@ from duplex_engine.model_plugins.contract import Progress, Result, Work
 from duplex_engine.model_plugins.personaplex.calls import Calls
 from duplex_engine.model_plugins.personaplex.checkpoint import Checkpoint
 from duplex_engine.model_plugins.personaplex.mimi import Codec
+from duplex_engine.model_plugins.personaplex.program import FrameProgram
 from duplex_engine.model_plugins.personaplex.prompt import prompt_rows
 from duplex_engine.model_plugins.personaplex.questions import Begin, Hear, Measure, Opening, Said
 from duplex_engine.model_plugins.personaplex.sampling import Sampling
@@ -62,11 +62,16 @@ class PersonaPlexStepper:
         self._checkpoint = Checkpoint.load(self._path, device, progress)
         self._calls = Calls(self._checkpoint.model, self._slots_count)
         self._codec = Codec(self._checkpoint.mimi, self._slots_count)
+        context = self._checkpoint.model.sizes.context
+        self._program = FrameProgram(self._calls, self._codec, device=device, context=context)
+        self._program.record()
         self._sound = np.zeros((self._slots_count, FRAME_SAMPLES), np.float32)
         self._device = device
 
     def close(self) -> None:
-        """Nothing is held outside memory."""
+        """Say how much could not be recorded; nothing is held outside memory."""
+        if self._program.eager_frames:
+            log.warning("frames_ran_eagerly", frames=self._program.eager_frames)
 
     def step(self, work: Work) -> Iterable[Result]:
         """One step: at most one frame of every call, and one piece of one prompt."""
@@ -169,29 +174,11 @@ class PersonaPlexStepper:
 
     def _frame(self, due: Mapping[int, int]) -> list[Result]:
         rows = sorted(due)
-        pcm, texts = self._sound_and_text(rows)
+        pcm, texts = self._program.run(rows, self._sound)
         return [
-            Result(due[row], Value(Said(pcm[row].tobytes(), texts[row], rolled=self._calls.rolls(row)))) for row in rows
+            Result(due[row], Value(Said(pcm[row].astype("<i2").tobytes(), texts[row], rolled=self._calls.rolls(row))))
+            for row in rows
         ]
-
-    def _sound_and_text(self, rows: Sequence[int]) -> tuple[npt.NDArray[np.int16], list[int]]:
-        """One frame of these rows: PCM16 (R, 1920) and text tokens of all rows that were computed."""
-        count = self._computed(rows[-1] + 1)
-        stepped = torch.zeros(count, dtype=torch.bool)
-        stepped[list(rows)] = True
-        stepped = stepped.to(self._device)
-        codes = self._codec.encode(torch.from_numpy(self._sound[:count]).to(self._device), stepped)
-        frame = self._calls.step(rows, codes)
-        sound = self._codec.decode(frame.codes, stepped)
-        pcm = (sound.clamp(-1, 1) * 32767).round().to(torch.int16).cpu().numpy()
-        return pcm.astype("<i2"), frame.text.tolist()
-
-    def _computed(self, used: int) -> int:
-        """How many rows a step computes when the first `used` take part.
-
-        On a CPU all of them: kernels round differently for other numbers of rows, and nobody may hear who else is there.
-        """
-        return self._slots_count if self._device.type == "cpu" else used
 
     def _measure(self, frames: int) -> float:
         everybody = range(self._slots_count)
@@ -199,7 +186,7 @@ class PersonaPlexStepper:
         seconds = []
         for _ in range(frames):
             began = time.perf_counter()
-            self._sound_and_text(everybody)
+            self._program.run(everybody, self._sound)
             seconds.append(time.perf_counter() - began)
         for slot in everybody:
             self._calls.close(slot)
