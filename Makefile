@@ -9,7 +9,7 @@ TORCH ?= 2.13.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help serve test lint check unit clean
+.PHONY: help serve test lint clean .test-peers .test-rest
 
 help:
 	@echo "make serve   install, fetch the embedded voice, start the server on 127.0.0.1:8099 (ARGS='--port 9000', LLM=light)"
@@ -21,9 +21,20 @@ serve: $(VENV)/.serve
 	$(BIN)/python -m duplex_engine.model_plugins.cascade fetch --llm $(LLM)
 	exec $(BIN)/python -m duplex_engine.server --llm $(LLM) $(ARGS)
 
+# Foreign clients converse at the pace of speech and mostly wait: they run beside everything else. With ARGS one run of those.
 test: lint $(VENV)/.peers $(VENV)/.moshi
 	$(BIN)/python -m duplex_engine.model_plugins.cascade fetch --llm light
+ifeq ($(strip $(ARGS)),)
+	$(MAKE) --no-print-directory --jobs=2 --keep-going .test-peers .test-rest
+else
 	$(BIN)/python -m pytest $(ARGS)
+endif
+
+.test-peers:
+	$(BIN)/python -m pytest tests/peers
+
+.test-rest:
+	$(BIN)/python -m pytest --ignore=tests/peers
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
