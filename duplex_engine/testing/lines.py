@@ -4,6 +4,7 @@ Owns how frames get from one side to the other, and how a session is opened. Nev
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -29,7 +30,7 @@ Session = Mapping[str, object] | None
 Delivery = Callable[[bytes], None]
 
 
-class _Line:
+class _Line(ABC):
     """What both lines share: being connected, losing that, and coming back by right of a token."""
 
     def __init__(self) -> None:
@@ -50,8 +51,9 @@ class _Line:
                 claim, self._claim = self._claim, None
                 await self._connect(claim, deliver, lambda: None)
 
+    @abstractmethod
     async def _connect(self, claim: ResumeSession | None, deliver: Delivery, connected: Callable[[], None]) -> None:
-        raise NotImplementedError
+        """One connection, the first one or by right of `claim`, until it is over."""
 
     def lose(self) -> None:
         """Drop the connection without a word; it can be had again."""

@@ -18,7 +18,7 @@ from duplex_engine.model_plugins.personaplex.lm import LanguageModel, lm_weights
 from duplex_engine.model_plugins.personaplex.mimi import Codec
 from duplex_engine.model_plugins.personaplex.prompt import Voice, prompt_rows
 from duplex_engine.model_plugins.personaplex.sampling import Sampling
-from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS, FRAME_SAMPLES, RATE_HZ, ROWS
+from duplex_engine.model_plugins.personaplex.sizes import CODEBOOKS, FRAME_SAMPLES, RATE_HZ, ROWS, LmSizes
 from duplex_engine.model_plugins.personaplex.snapshot import Reading, Snapshot
 from duplex_engine.model_plugins.personaplex.text import wrap_persona
 from duplex_engine.model_plugins.personaplex.tiny import CARDS, make_tiny
@@ -29,6 +29,22 @@ CPU = torch.device("cpu")
 NARROW = {"context": 24, "mimi_context": 20}
 """Windows short enough to be outgrown in a moment."""
 PERSONA = "Ann, a friendly teacher."
+
+PUBLISHED = LmSizes(
+    dim=4096,
+    layers=32,
+    heads=32,
+    hidden=11264,
+    text_cards=32000,
+    cards=2048,
+    depth_dim=1024,
+    depth_layers=6,
+    depth_heads=16,
+    depth_hidden=2816,
+    depth_steps=16,
+    context=3000,
+)
+"""The sizes of the published model."""
 
 
 def unwatched(*done: object) -> None:

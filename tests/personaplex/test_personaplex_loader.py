@@ -14,7 +14,7 @@ import attrs
 import pytest
 import torch
 from outcome import Error
-from personaplex_kit import CPU, Tiny, unwatched
+from personaplex_kit import CPU, PUBLISHED, Tiny, unwatched
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -23,7 +23,7 @@ from duplex_engine.model_plugins.contract import Work
 from duplex_engine.model_plugins.personaplex.checkpoint import Checkpoint
 from duplex_engine.model_plugins.personaplex.files import CODEC, MODEL, NEEDED, VOICES, find_checkpoint, voice_names
 from duplex_engine.model_plugins.personaplex.questions import Hear, Opening, Said
-from duplex_engine.model_plugins.personaplex.sizes import CheckpointRejected, LmSizes, MimiSizes, lm_sizes, mimi_sizes
+from duplex_engine.model_plugins.personaplex.sizes import CheckpointRejected, MimiSizes, lm_sizes, mimi_sizes
 from duplex_engine.model_plugins.personaplex.stepper import PersonaPlexStepper
 from duplex_engine.model_plugins.personaplex.tiny import make_tiny
 from duplex_engine.model_plugins.personaplex.weights import lm_tensors, load_lm, mimi_tensors, read_config
@@ -62,20 +62,7 @@ def test_sizes_are_read_off_the_shapes(tiny: Tiny, eight_steps: Tiny) -> None:
 
 @pytest.mark.parametrize(("steps", "tensors", "parameters"), [(16, 475, 8.371e9), (8, 355, 7.688e9)])
 def test_the_published_model_has_the_expected_tensors(steps: int, tensors: int, parameters: float) -> None:
-    sizes = LmSizes(
-        dim=4096,
-        layers=32,
-        heads=32,
-        hidden=11264,
-        text_cards=32000,
-        cards=2048,
-        depth_dim=1024,
-        depth_layers=6,
-        depth_heads=16,
-        depth_hidden=2816,
-        depth_steps=steps,
-        context=3000,
-    )
+    sizes = attrs.evolve(PUBLISHED, depth_steps=steps)
     wanted = lm_tensors(sizes)
     assert len(wanted) == tensors
     assert sum(math.prod(what.shape) for what in wanted.values()) == pytest.approx(parameters, rel=1e-4)

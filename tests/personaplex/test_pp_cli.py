@@ -10,29 +10,16 @@ from pathlib import Path
 import attrs
 import pytest
 import torch
+from personaplex_kit import PUBLISHED
 
 from duplex_engine.model_plugins.personaplex.__main__ import main
 from duplex_engine.model_plugins.personaplex.files import CheckpointFiles
 from duplex_engine.model_plugins.personaplex.inspection import GIGABYTE, needs
 from duplex_engine.model_plugins.personaplex.plugin import PersonaPlexOptions, PersonaPlexPlugin
-from duplex_engine.model_plugins.personaplex.sizes import LmSizes, MimiSizes
+from duplex_engine.model_plugins.personaplex.sizes import MimiSizes
 from duplex_engine.model_plugins.personaplex.weights import lm_tensors, mimi_tensors, used_numbers
 from duplex_engine.server.settings import load_config, read_file
 
-PUBLISHED = LmSizes(
-    dim=4096,
-    layers=32,
-    heads=32,
-    hidden=11264,
-    text_cards=32000,
-    cards=2048,
-    depth_dim=1024,
-    depth_layers=6,
-    depth_heads=16,
-    depth_hidden=2816,
-    depth_steps=16,
-    context=3000,
-)
 CODEC = MimiSizes(
     dim=512, filters=64, layers=8, heads=8, hidden=2048, codebook_dim=256, codebooks=32, cards=2048, context=250
 )
